@@ -1,0 +1,201 @@
+"""Print a program completely: equal text means equal programs (spans aside).
+
+`attnc show` prints this; bug notes carry it; golden tests compare it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import singledispatch
+
+from sympy import true
+
+from attnc.ir.formula_text import formula_text
+from attnc.ir.interface import Interface, ScheduleRow
+from attnc.ir.nodes import (
+    Axis,
+    Buffer,
+    Collapse,
+    Contract,
+    Dot,
+    Fill,
+    Formula,
+    GridDim,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Node,
+    Piece,
+    Program,
+    Reduce,
+    Scalar,
+    Start,
+    Store,
+    Update,
+    Value,
+)
+
+_INDENT = "    "
+
+
+def print_ir(node: Node) -> str:
+    """Print a program, a kernel or any part of one."""
+    return "\n".join(_lines(node))
+
+
+def print_value(value: Value) -> str:
+    """Print the right-hand side of a Let."""
+    match value:
+        case Load(buffer, index, guard):
+            return f"load {buffer}{_index(index)}{_guard(guard)}"
+        case Formula(expr, wide):
+            return f"{'wide ' if wide else ''}{formula_text(expr)}"
+        case Contract(left, right, over):
+            return f"contract {left} * {right} over {', '.join(over) or 'nothing'}"
+        case Dot(left, right, over, add_to):
+            return f"dot {left} * {right} over {over}" + (f" added to {add_to}" if add_to else "")
+        case Collapse(kind, name, over):
+            return f"{kind} of {name} along {over}"
+        case Fill(number):
+            return f"fill {formula_text(number)}"
+
+
+def _shape(axes: tuple[str, ...]) -> str:
+    return f"[{', '.join(axes)}]"
+
+
+def _index(index: tuple[object, ...]) -> str:
+    return f"[{', '.join(formula_text(i) for i in index)}]"  # type: ignore[arg-type]
+
+
+def _guard(guard: object) -> str:
+    return "" if guard == true else f" where {formula_text(guard)}"  # type: ignore[arg-type]
+
+
+def _remark(text: str) -> str:
+    return f"  # {text!r}" if text else ""
+
+
+def _nested(nodes: tuple[Node, ...]) -> Iterator[str]:
+    for node in nodes:
+        yield from (_INDENT + line for line in _lines(node))
+
+
+@singledispatch
+def _lines(node: Node) -> Iterator[str]:
+    raise TypeError(f"no printer for {type(node).__name__}")
+
+
+@_lines.register
+def _program(node: Program) -> Iterator[str]:
+    yield f"program {node.interface.name}, {node.level.value}"
+    yield from (_INDENT + line for line in interface_lines(node.interface))
+    for kernel in node.kernels:
+        yield ""
+        yield from _lines(kernel)
+
+
+@_lines.register
+def _kernel(node: Kernel) -> Iterator[str]:
+    yield f"kernel {node.name}"
+    for part in (node.grid, node.axes, node.scalars, node.buffers):
+        yield from _nested(part)
+    yield f"{_INDENT}body"
+    yield from (_INDENT + line for line in _nested(node.body))
+
+
+@_lines.register
+def _axis(node: Axis) -> Iterator[str]:
+    yield (
+        f"axis {node.name}: {node.role}, size {formula_text(node.size)}, tile {formula_text(node.tile)}, "
+        f"{node.index} from {formula_text(node.first)}"
+    )
+
+
+@_lines.register
+def _grid_dim(node: GridDim) -> Iterator[str]:
+    yield f"grid {node.index} < {formula_text(node.extent)}"
+
+
+@_lines.register
+def _buffer(node: Buffer) -> Iterator[str]:
+    sizes = ", ".join(
+        f"{dim}: {formula_text(size)}" for dim, size in zip(node.dims, node.sizes, strict=True)
+    )
+    yield f"{node.role} {node.name}[{sizes}] {node.dtype}{_remark(node.meaning)}"
+
+
+@_lines.register
+def _scalar(node: Scalar) -> Iterator[str]:
+    yield f"scalar {node.name} {node.kind}{_remark(node.meaning)}"
+
+
+@_lines.register
+def _let(node: Let) -> Iterator[str]:
+    yield f"{node.name}{_shape(node.axes)} {node.dtype} := {print_value(node.value)}{_remark(node.note)}"
+
+
+@_lines.register
+def _start(node: Start) -> Iterator[str]:
+    yield f"start {node.name}{_shape(node.axes)} {node.dtype} := {print_value(node.value)}"
+
+
+@_lines.register
+def _store(node: Store) -> Iterator[str]:
+    yield f"store {node.buffer}{_index(node.index)} := {node.value}{_guard(node.guard)}"
+
+
+@_lines.register
+def _loop(node: Loop) -> Iterator[str]:
+    yield f"loop {node.axis}{_remark(node.note)}"
+    for part in (node.pieces, node.body, node.reductions, node.updates):
+        yield from _nested(part)
+
+
+@_lines.register
+def _piece(node: Piece) -> Iterator[str]:
+    kind = "masked" if node.masked else "unmasked"
+    yield f"tiles from {formula_text(node.start)} to {formula_text(node.stop)}, {kind}"
+
+
+@_lines.register
+def _reduce(node: Reduce) -> Iterator[str]:
+    init = "continued" if node.init is None else f"from {formula_text(node.init)}"
+    text = f"{node.kind} over {node.over} of {formula_text(node.element)}{_guard(node.where)} {init}"
+    if node.follows is not None:
+        text += f" following {node.follows}"
+    if node.repair is not None:
+        text += f" repaired by {formula_text(node.repair)}"
+    yield f"reduce {node.name}{_shape(node.axes)} := {text}"
+
+
+@_lines.register
+def _update(node: Update) -> Iterator[str]:
+    yield f"update {node.name} := {node.value}"
+
+
+def interface_lines(interface: Interface) -> Iterator[str]:
+    """Print every field of an interface, the spec's text by its hash."""
+    for field in fields(interface):
+        value = getattr(interface, field.name)
+        if field.name == "spec_text":
+            yield f"spec_text sha256 {hashlib.sha256(value.encode()).hexdigest()}"
+        elif field.name in ("scale", "score", "mask"):
+            yield f"{field.name} {formula_text(value)}"
+        elif field.name in ("schedules", "params", "tensors", "notes"):
+            yield from (f"{field.name.removesuffix('s')} {_entry(entry)}" for entry in value)
+        else:
+            yield f"{field.name} {value!r}"
+
+
+def _entry(entry: object) -> str:
+    if isinstance(entry, ScheduleRow):
+        tile = entry.schedule
+        return (
+            f"{entry.device} {entry.element_bytes} bytes: block_q {tile.block_q}, "
+            f"block_kv {tile.block_kv}, warps {tile.warps}, stages {tile.stages}"
+        )
+    return repr(entry)
