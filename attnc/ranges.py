@@ -1,7 +1,7 @@
 """Interval analysis of integer formulas: between which numbers does an expression stay?
 
-Sound, never exact by promise: each occurrence of a symbol ranges on its own.  Used where a bound must hold
-whatever the run-time values are: in-bounds guards, index widths, the tile ranges of masks.
+Sound, never exact by promise: each occurrence of a symbol ranges on its own.  Used where a bound
+must hold whatever the run-time values are: in-bounds guards, index widths, tile ranges of masks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sympy import floor as sympy_floor
 
 from attnc.symbols import FloorDiv, FloorMod, Where
 
-# An end is (-1, 0) for -infinity, (0, x) for x, (1, 0) for +infinity: tuples compare as the ends do.
+# An end is (-1, 0) for -infinity, (0, x) for x, (1, 0) for +infinity: tuples compare as ends do.
 End = tuple[int, Fraction]
 Interval = tuple[End, End]
 
@@ -35,10 +35,10 @@ def bounds(
 ) -> tuple[int | None, int | None]:
     """Bound an expression, given inclusive ranges of the symbols in it by name.
 
-    Units: both ends are inclusive; None is an end that is not known.  A symbol without a range is bounded
-    by its sympy assumptions (positive, nonnegative ...) alone.
-    Returns: (lo, hi) with lo <= expr <= hi for every choice of the symbols; a formula that is no integer
-    is rounded outwards.
+    Units: both ends are inclusive; None is an end that is not known.  A symbol without a range is
+    bounded by its sympy assumptions (positive, nonnegative ...) alone.
+    Returns: (lo, hi) with lo <= expr <= hi for every choice of the symbols; a formula that is no
+    integer is rounded outwards.
     """
     low, high = _interval(expr, ranges)
     down, up = (ceil, floor) if expr.is_integer else (floor, ceil)
@@ -50,9 +50,12 @@ def _interval(expr: Expr, ranges: Mapping[str, tuple[int | None, int | None]]) -
         return _symbol(expr, ranges)
     if isinstance(expr, Where):
         return _union(_interval(expr.args[1], ranges), _interval(expr.args[2], ranges))
-    rule = _RULES.get(expr.func.__name__)
-    if rule is not None:
-        return rule([_interval(arg, ranges) for arg in expr.args])
+    parts = [_interval(arg, ranges) for arg in expr.args]
+    if isinstance(expr, FloorMod):
+        return _floor_modulo(parts, whole=bool(expr.is_integer))
+    found = _RULES[expr.func.__name__](parts) if expr.func.__name__ in _RULES else _ANYTHING
+    if found != _ANYTHING:
+        return found
     return _number(expr) if expr.is_number else _assumed(expr)
 
 
@@ -60,7 +63,7 @@ def _number(expr: Expr) -> Interval:
     if expr.is_Rational:
         end = (0, Fraction(int(expr.p), int(expr.q)))
         return end, end
-    value = abs(float(expr)) if expr.is_Float or expr.is_comparable else inf
+    value = abs(float(expr)) if expr.is_comparable else inf
     if not isfinite(value):
         return _ANYTHING
     near, far = Fraction(value) * (1 - _ROUNDING), Fraction(value) * (1 + _ROUNDING)
@@ -113,7 +116,7 @@ def _times(one: End, other: End) -> End:
 
 
 def _floor_quotient(one: End, other: End) -> End:
-    if other[0]:  # the limit of floor(a / b) for a finite a; for an infinite one the other corners say more
+    if other[0]:  # the limit for a finite a; for an infinite one the other corners say more
         return (0, Fraction(0 if _sign(one) * _sign(other) >= 0 else -1))
     if one[0]:
         return _sign(one) * _sign(other), Fraction(0)
@@ -146,16 +149,16 @@ def _floor_divide(parts: list[Interval]) -> Interval:
     return _hull([_floor_quotient(a, b) for a, b in product(one, other)])
 
 
-def _floor_modulo(parts: list[Interval]) -> Interval:
+def _floor_modulo(parts: list[Interval], whole: bool) -> Interval:
     one, other = parts
     if _contains_zero(other):
         return _ANYTHING
+    step = (0, Fraction(1 if whole else 0))
     if other[1] < _ZERO:
-        return other[0], _ZERO
+        return _plus(other[0], step), _ZERO
     if one[0] >= _ZERO and one[1] < other[0]:
         return one
-    whole = all(end[0] or end[1].denominator == 1 for end in (*one, *other))
-    last = _plus(other[1], (0, Fraction(-1 if whole else 0)))
+    last = _plus(other[1], (0, -step[1]))
     return _ZERO, min(last, one[1]) if one[0] >= _ZERO else last
 
 
@@ -185,7 +188,6 @@ _RULES: dict[str, Callable[[list[Interval]], Interval]] = {
     Mul.__name__: _multiply,
     Pow.__name__: _power,
     FloorDiv.__name__: _floor_divide,
-    FloorMod.__name__: _floor_modulo,
     Max.__name__: _largest,
     Min.__name__: _smallest,
     Abs.__name__: _absolute,

@@ -27,7 +27,7 @@ PAIRS = [
     lambda a, b: FloorDiv(a, b) if b != 0 else a,
     lambda a, b: FloorMod(a, b) if b != 0 else a,
     lambda a, b: Where(a < b, a, b + 1),
-    lambda a, b: Clamp(a, Min(b, 1), Max(b, 1)),
+    lambda a, b: Clamp(a, Min(b, 1), Max(b, 1)) if a.free_symbols else a,
     lambda a, b: Abs(a) + b**2,
 ]
 formulas = st.recursive(
@@ -85,6 +85,7 @@ def test_no_value_lies_outside(expr: Expr) -> None:
         (FloorDiv(X, kv_idx), (None, None)),  # may divide by zero
         (FloorMod(X, q_len + 1), (0, None)),
         (FloorDiv(X / 2, Integer(1)), (-3, 3)),
+        (FloorMod(X / 2, Integer(3)), (0, 3)),
         (Min(kv_idx, X), (-5, 7)),
         (Max(kv_idx, X), (0, None)),
         (kv_idx - q_idx, (None, None)),
