@@ -94,7 +94,8 @@ class FormulaPrinter(StrPrinter):
         return ", ".join(self._print(arg) for arg in args)
 
     def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
-        # sympy takes every function for an atom; ours that print as infix must keep their parentheses
+        """Put parentheses where the surrounding operator binds tighter."""
+        # sympy takes every function for an atom; ours that print as infix need parentheses
         if type(item).__name__ in ("FloorDiv", "FloorMod"):
             return f"({self._print(item)})"
         return super().parenthesize(item, level, strict)

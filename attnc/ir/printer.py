@@ -164,7 +164,9 @@ def _piece(node: Piece) -> Iterator[str]:
 @_lines.register
 def _reduce(node: Reduce) -> Iterator[str]:
     init = "continued" if node.init is None else f"from {formula_text(node.init)}"
-    text = f"{node.kind} over {node.over} of {formula_text(node.element)}{_guard(node.where)} {init}"
+    text = (
+        f"{node.kind} over {node.over} of {formula_text(node.element)}{_guard(node.where)} {init}"
+    )
     if node.follows is not None:
         text += f" following {node.follows}"
     if node.repair is not None:

