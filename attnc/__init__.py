@@ -1,4 +1,4 @@
-"""attnc: from a short description of an attention variant to a kernel you can read, own and trust."""
+"""attnc: from a short text about an attention variant to a kernel you can read, own and trust."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _stage(path: Path, text: str) -> Path:
 
 
 def _mode(path: Path) -> int:
-    """Choose the mode: mkstemp makes private files; keep an existing file's mode, else what the umask gives."""
+    """Keep an existing file's mode, else use what the umask gives: mkstemp's is private."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -110,8 +110,8 @@ def _kernel(node: Kernel) -> Iterator[str]:
 @_lines.register
 def _axis(node: Axis) -> Iterator[str]:
     yield (
-        f"axis {node.name}: {node.role}, size {formula_text(node.size)}, tile {formula_text(node.tile)}, "
-        f"{node.index} from {formula_text(node.first)}"
+        f"axis {node.name}: {node.role}, size {formula_text(node.size)}, "
+        f"tile {formula_text(node.tile)}, {node.index} from {formula_text(node.first)}"
     )
 
 
@@ -135,7 +135,8 @@ def _scalar(node: Scalar) -> Iterator[str]:
 
 @_lines.register
 def _let(node: Let) -> Iterator[str]:
-    yield f"{node.name}{_shape(node.axes)} {node.dtype} := {print_value(node.value)}{_remark(node.note)}"
+    head = f"{node.name}{_shape(node.axes)} {node.dtype}"
+    yield f"{head} := {print_value(node.value)}{_remark(node.note)}"
 
 
 @_lines.register

@@ -1,7 +1,7 @@
-"""Check that a program is well formed: a pass that leaves anything else has a bug, and says so at once.
+"""Check that a program is well formed: a pass that leaves anything else has a bug.
 
-What is checked: nodes fit the level; names are bound once and before use; tiles carry every axis along
-which their parts vary; sums and updates keep shapes; loads and stores index every dimension.
+What is checked: nodes fit the level; names are bound once and before use; tiles carry every axis
+along which their parts vary; sums and updates keep shapes; loads and stores index every dimension.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class IRError(Exception):
     """A program broke a rule of the IR: a bug of attnc's own, never the user's mistake."""
 
 
-def verify_ir(program: Program | Kernel, level: Level) -> None:
+def verify(program: Program | Kernel, level: Level) -> None:
     """Raise IRError at the first rule that the program breaks."""
     if isinstance(program, Kernel):
         _Checker(program, level).check()
@@ -80,11 +80,10 @@ class _Checker:
         _once("grid index", [str(dim.index) for dim in kernel.grid])
         for buffer in kernel.buffers:
             if len(buffer.dims) != len(buffer.sizes):
-                raise IRError(
-                    f"buffer {buffer.name} has {len(buffer.dims)} dims, {len(buffer.sizes)} sizes"
-                )
+                raise IRError(f"buffer {buffer.name} needs one size for each dim")
         self.open_axes = {axis.name for axis in kernel.axes if axis.role != "columns"}
-        self.names = dict(self._given())
+        bound = {stmt.name for stmt in kernel.body if isinstance(stmt, Let)}
+        self.names = {name: axes for name, axes in self._given() if name not in bound}
         for stmt in kernel.body:
             self._statement(stmt)
 
@@ -125,9 +124,7 @@ class _Checker:
         axes = frozenset(let.axes)
         _once(f"{let.name}'s axis", let.axes)
         if not found <= axes:
-            raise IRError(
-                f"{let.name}{list(let.axes)} varies along {_listed(found - axes)} as well"
-            )
+            raise IRError(f"{let.name}{list(let.axes)} varies along {_listed(found - axes)} too")
         if not isinstance(let.value, Formula | Fill) and found != axes:
             raise IRError(f"{let.name}{list(let.axes)} cannot vary along {_listed(axes - found)}")
         closed = axes - self.open_axes
@@ -233,7 +230,7 @@ class _Checker:
             raise IRError(f"{reduce.name} continues a reduction that no loop before it began")
         extra = self._axes(reduce.name, reduce.element, reduce.where) - {*reduce.axes, reduce.over}
         if extra:
-            raise IRError(f"{reduce.name}{list(reduce.axes)} varies along {_listed(extra)} as well")
+            raise IRError(f"{reduce.name}{list(reduce.axes)} varies along {_listed(extra)} too")
 
     def _update(self, update: Update) -> None:
         self._fits(update)
