@@ -1,0 +1,167 @@
+"""The operations of the formula language on sympy, each kept within what a kernel can compute.
+
+Constants fold exactly.  A fold that has no finite real value, or that sympy would take for ever over
+(2**(10**9)), raises `BadArithmetic` with the mistake's class; the caller knows the place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import sympy
+from sympy import Expr, Integer, Rational
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
+
+from attnc import symbols
+from attnc.errors import SpecError
+from attnc.spec import mistakes
+
+MAX_INTEGER = 2**53  # literals and mask constants: exact in int64 and in float64
+MAX_FLOAT = 3.4e38  # just below the largest float32
+MAX_EXPONENT = 64
+INFINITE = (sympy.zoo, sympy.nan, sympy.oo, -sympy.oo)
+
+
+class BadArithmetic(Exception):
+    """Carry the mistake's class and facts up to where its place is known."""
+
+    def __init__(self, kind: type[SpecError], **facts: object) -> None:
+        super().__init__(kind, facts)
+        self.kind = kind
+        self.facts = facts
+
+
+def checked(value: Expr) -> Expr:
+    """Return a number or formula after checking that a constant is real, finite and a float32."""
+    if value.is_Rational:
+        if abs(value) > MAX_FLOAT:
+            raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
+        return value
+    if value in INFINITE:
+        raise BadArithmetic(mistakes.NotFinite)
+    if not value.is_number or value.has(symbols.sigmoid, symbols.Where):
+        return value
+    number = complex(value.evalf(15))
+    if number.imag != 0 or not math.isfinite(number.real):
+        raise BadArithmetic(mistakes.NotFinite)
+    if abs(number.real) > MAX_FLOAT:
+        raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
+    return value
+
+
+def divide(a: Expr, b: Expr) -> Expr:
+    _refuse_zero(b)
+    return checked(a / b)
+
+
+def floor_divide(a: Expr, b: Expr) -> Expr:
+    _refuse_zero(b)
+    return checked(symbols.FloorDiv(a, b))
+
+
+def modulo(a: Expr, b: Expr) -> Expr:
+    _refuse_zero(b)
+    return checked(symbols.FloorMod(a, b))
+
+
+def _refuse_zero(b: Expr) -> None:
+    if b.is_zero:
+        raise BadArithmetic(mistakes.DivisionByZero)
+
+
+def power(a: Expr, b: Expr) -> Expr:
+    """a ** b, where b is a small constant or a is a positive constant."""
+    if b.is_Rational and (abs(b) <= MAX_EXPONENT or a in (0, 1, -1)):
+        if a.is_zero and b < 0:
+            raise BadArithmetic(mistakes.DivisionByZero)
+        return checked(sympy.Pow(a, b))
+    if not (a.is_Rational and a > 0):
+        raise BadArithmetic(mistakes.BadPower, limit=MAX_EXPONENT)
+    if b.is_number and abs(complex(b.evalf(15)).real) * abs(math.log2(a)) > 128:
+        raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
+    return checked(sympy.Pow(a, b))
+
+
+def logarithm(x: Expr, base: int | None = None) -> Expr:
+    if x.is_number and not x.is_positive:
+        raise BadArithmetic(mistakes.NotFinite)
+    return checked(sympy.log(x) if base is None else sympy.log(x) / sympy.log(base))
+
+
+def square_root(x: Expr) -> Expr:
+    if x.is_negative:
+        raise BadArithmetic(mistakes.NotFinite)
+    return checked(sympy.sqrt(x))
+
+
+BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "Add": lambda a, b: checked(a + b),
+    "Sub": lambda a, b: checked(a - b),
+    "Mult": lambda a, b: checked(a * b),
+    "Div": divide,
+    "FloorDiv": floor_divide,
+    "Mod": modulo,
+    "Pow": power,
+}
+
+COMPARE: dict[str, Callable[[Expr, Expr], Boolean]] = {
+    "Lt": sympy.Lt,
+    "LtE": sympy.Le,
+    "Gt": sympy.Gt,
+    "GtE": sympy.Ge,
+    "Eq": sympy.Eq,
+    "NotEq": sympy.Ne,
+}
+
+FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
+    "abs": lambda x: checked(sympy.Abs(x)),
+    "exp": lambda x: _exponential(x, sympy.exp, 88),
+    "exp2": lambda x: _exponential(x, symbols.exp2, 128),
+    "log": logarithm,
+    "log2": lambda x: logarithm(x, 2),
+    "sqrt": square_root,
+    "tanh": lambda x: checked(sympy.tanh(x)),
+    "sigmoid": lambda x: checked(symbols.sigmoid(x)),
+    "relu": lambda x: checked(sympy.Max(x, Integer(0))),
+}
+
+EXTREMES: dict[str, Callable[..., Expr]] = {"min": sympy.Min, "max": sympy.Max}
+
+
+def _exponential(x: Expr, function: Callable[[Expr], Expr], limit: int) -> Expr:
+    """exp or exp2 of x; a constant above the limit is refused before anything evaluates it."""
+    if x.is_Rational and x > limit:
+        raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
+    return checked(function(x))
+
+
+def number(text: str) -> Expr:
+    """The exact value of a literal: 0.1 is one tenth."""
+    if text.isdigit():
+        if int(text) > MAX_INTEGER:
+            raise BadArithmetic(mistakes.NumberTooLarge, limit="whole numbers go up to 2**53")
+        return Integer(int(text))
+    near = float(text)
+    if not math.isfinite(near) or near > MAX_FLOAT:
+        raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
+    if near == 0 and any(c in "123456789" for c in text.lower().split("e")[0]):
+        raise BadArithmetic(mistakes.NumberTooSmall)
+    return Rational(text)
+
+
+def compare(sign: str, a: Expr, b: Expr) -> Boolean:
+    try:
+        return COMPARE[sign](a, b)
+    except TypeError:  # sympy knows that a side is not real, for example sqrt of a negative
+        raise BadArithmetic(mistakes.NotFinite) from None
+
+
+def large_integers(formula: Boolean | Expr) -> bool:
+    """Say whether a formula over positions holds a whole number that 64-bit integers lose."""
+    return any(abs(n) > MAX_INTEGER for n in formula.atoms(Integer))
+
+
+def is_comparison(formula: Boolean | Expr) -> bool:
+    return isinstance(formula, Relational)

@@ -1,0 +1,130 @@
+"""Read a call of a building block: bind its arguments, check each, and expand it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import sympy
+from sympy import Expr, Symbol
+
+from attnc import symbols
+from attnc.spec import mistakes
+from attnc.spec.blocks import REQUIRED, Argument, BadBlock, Block, Kind
+from attnc.symbols import Formula
+
+if TYPE_CHECKING:
+    from attnc.spec.formulas import FormulaReader
+
+_ALIGNMENTS = ("top_left", "bottom_right")
+
+
+def read_call(
+    reader: FormulaReader,
+    block: Block,
+    node: ast.expr,
+    args: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
+) -> Formula:
+    """Expand a building block with the arguments given.
+
+    Raises: SpecError at the argument that does not fit, or at the call.
+    """
+    if reader.role == "scale":
+        advice = "what varies by row or head belongs into score"
+        reader.fail(node, mistakes.UnknownName, name=block.name, where="a scale", advice=advice)
+    given = _bind(reader, block, node, args, keywords)
+    values = [_argument(reader, block, argument, given.get(argument.name)) for argument in block.arguments]
+    try:
+        formula = block.build(reader.declared.heads_q, *values)
+    except BadBlock as error:
+        place = given.get(error.argument, node)
+        facts = {"argument": error.argument, "name": block.name, "expected": error.expected, "given": error.given}
+        reader.fail(place, mistakes.BadArgument, **facts)
+    if reader.role == "mask" and formula.has(symbols.score):
+        advice = "it makes a score; write it under score"
+        reader.fail(node, mistakes.UnknownName, name=block.name, where="a mask", advice=advice)
+    reader.fixes_heads = reader.fixes_heads or block.fixes_heads
+    return formula
+
+
+def _bind(
+    reader: FormulaReader,
+    block: Block,
+    node: ast.expr,
+    args: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
+) -> dict[str, ast.expr]:
+    """Match what was given to the block's arguments, as a Python call does."""
+    names = [argument.name for argument in block.arguments]
+    problem = ""
+    if len(args) > len(names):
+        problem = f"takes at most {len(names)} arguments, not {len(args)}"
+    given = dict(zip(names, args, strict=False))
+    for keyword in keywords:
+        if keyword.arg not in names:
+            problem = problem or f"has no argument {keyword.arg!r}"
+        elif keyword.arg in given:
+            problem = problem or f"gets {keyword.arg} twice"
+        given[str(keyword.arg)] = keyword.value
+    missing = [a.name for a in block.arguments if a.default is REQUIRED and a.name not in given]
+    if missing:
+        problem = problem or f"needs {' and '.join(missing)}"
+    if problem:
+        facts = {"name": block.name, "problem": problem, "signature": block.signature}
+        reader.fail(node, mistakes.WrongArguments, **facts)
+    return given
+
+
+def _argument(reader: FormulaReader, block: Block, argument: Argument, node: ast.expr | None) -> object:
+    """Read one argument by its kind."""
+    if node is None:
+        return argument.default
+    match argument.kind:
+        case Kind.NUMBER:
+            return reader.number(node, f"{argument.name} of {block.name}")
+        case Kind.WHOLE | Kind.POSITIVE:
+            return _limited(reader, block, argument, node)
+        case Kind.TENSOR if isinstance(node, ast.Name) and node.id in reader.declared.tensors:
+            return reader.tensor(node)
+        case Kind.FLAG if _word(node) in ("true", "false"):
+            return _word(node) == "true"
+        case Kind.WORD if _word(node) in _ALIGNMENTS:
+            return _word(node)
+        case _:
+            return _refuse(reader, block, argument, node)
+
+
+def _word(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        return str(node.value).lower()
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _refuse(reader: FormulaReader, block: Block, argument: Argument, node: ast.expr, given: str = "") -> object:
+    facts = {"argument": argument.name, "name": block.name, "expected": argument.expected()}
+    reader.fail(node, mistakes.BadArgument, **facts, given=given or reader.source(node))
+
+
+def _limited(reader: FormulaReader, block: Block, argument: Argument, node: ast.expr) -> Expr:
+    """Read a number that must be whole or positive, as far as it is known now.
+
+    A param is judged by its default: only `inf` means unlimited, never -1 and never 0.
+    """
+    if argument.unbounded and _word(node) == "inf":
+        return sympy.oo
+    value = reader.number(node, f"{argument.name} of {block.name}")
+    whole = argument.kind is Kind.WHOLE
+    written_as_float = any(isinstance(part, ast.Constant) and isinstance(part.value, float) for part in ast.walk(node))
+    if whole and (written_as_float or not value.is_integer):
+        _refuse(reader, block, argument, node)
+    if value.has(symbols.kv_idx, symbols.score) or (not whole and value.has(symbols.q_idx)):
+        _refuse(reader, block, argument, node)
+    known, given = value, ""
+    if isinstance(value, Symbol) and (param := reader.declared.params.get(value.name)):
+        known = None if param.default is None else sympy.sympify(param.default)
+        given = f"{param.name} = {param.default}"
+    if known is not None and known.is_number and not (known >= argument.least if whole else known > 0):
+        _refuse(reader, block, argument, node, given)
+    return value

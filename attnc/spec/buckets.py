@@ -1,0 +1,65 @@
+"""T5's bucket of a distance, exact for every integer whatever a kernel's log rounds to.
+
+T5 puts distance n >= e into bucket e + floor(L log(n / e) / log(max_distance / e)).  At n = 16, 32, 64
+the quotient is a whole number, and a float32 log may land on either side of it.  So the formula adds a
+small rational before the floor: half the smallest step by which any distance misses the next whole
+number, found here in exact integer arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+
+from sympy import Abs, Expr, Gt, Integer, Max, Min, Rational, log
+
+from attnc.symbols import FloorDiv, Where
+
+_ROUNDING = 2.0**-18  # what a float32 log may be off by, relative to L, with room to spare
+
+
+def bucket(distance: Expr, buckets: int, max_distance: int, bidirectional: bool) -> Expr:
+    """Give T5's bucket of a distance (key position minus query position).
+
+    Raises: ValueError, saying what max_distance must be, when the buckets cannot be told apart.
+    Source: Raffel et al. 2020, arXiv:1910.10683; `_relative_position_bucket` of the authors' mesh code.
+    """
+    if not bidirectional:
+        return _one_sided(Max(-distance, Integer(0)), buckets, max_distance)
+    half = buckets // 2
+    side = Where(Gt(distance, 0), Integer(half), Integer(0))
+    return side + _one_sided(Abs(distance), half, max_distance)
+
+
+def _one_sided(n: Expr, buckets: int, max_distance: int) -> Expr:
+    """The bucket of a distance n >= 0: exact below buckets // 2, logarithmic above."""
+    exact = buckets // 2
+    steps = buckets - exact
+    if max_distance <= exact:
+        raise ValueError(f"above {exact}, the last distance with a bucket of its own")
+    nudge = _nudge(exact, steps, max_distance)
+    # Max keeps the log away from zero where the other branch is taken.
+    far = log(Max(n, exact) / exact) * steps / log(Rational(max_distance, exact)) + nudge
+    return Where(n < exact, n, Min(exact + FloorDiv(far, Integer(1)), buckets - 1))
+
+
+def _nudge(exact: int, steps: int, max_distance: int) -> Rational:
+    """A power of two, at most half of what any distance misses the next whole number by."""
+    gap = 1.0
+    for k in range(1, steps):
+        below = _first_at(k, exact, steps, max_distance) - 1
+        gap = min(gap, k - steps * math.log(below / exact) / math.log(max_distance / exact))
+    if gap / 4 < steps * _ROUNDING:
+        raise ValueError("smaller, so that float32 can tell the buckets apart")
+    return Rational(1, 2 ** math.ceil(math.log2(2 / gap)))
+
+
+def _first_at(k: int, exact: int, steps: int, max_distance: int) -> int:
+    """The smallest n whose quotient is at least k: (n / e)^L >= (max / e)^k, in integers."""
+    low, high = exact, max_distance
+    while low < high:
+        middle = (low + high) // 2
+        if middle**steps * exact**k >= max_distance**k * exact**steps:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,79 @@
+"""AttentionSpec: what the user said, checked and frozen.  DESIGN section 2 says what it means.
+
+The formulas are sympy over `attnc.symbols`: `score` is written in `symbols.score` (= scale * (q . k)),
+`mask` is a sympy Boolean, `scale` is free of everything that varies by row or column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sympy import Expr
+from sympy.logic.boolalg import Boolean
+
+from attnc.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A run-time tensor that formulas may index.  `shape` holds dim names and integers."""
+
+    name: str
+    shape: tuple[str | int, ...]  # batch, heads, kv_heads, q_len, kv_len or a positive integer
+    dtype: str = "fp32"  # fp32 | fp16 | bf16 | int32 | int64 | bool
+    grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A run-time scalar; `kind` is `int` or `float`; no default means a required keyword."""
+
+    name: str
+    kind: str
+    default: int | float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    batch: int = 1
+    q_len: int = 4096
+    kv_len: int = 4096
+    params: tuple[tuple[str, int | float], ...] = ()  # params that a check size sets
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    name: str
+    doc: str
+    heads_q: int
+    heads_kv: int
+    head_dim_qk: int
+    head_dim_v: int
+    dtype: str  # fp16 | bf16 | fp32, nominal
+    layout: str  # bhsd | bshd
+    scale: Expr
+    score: Expr
+    mask: Boolean
+    scale_text: str  # the three formulas as the user wrote them
+    score_text: str
+    mask_text: str
+    outputs: tuple[str, ...]  # extra outputs: only "lse" until a later issue
+    fp32_dot: str  # ieee | tf32 | tf32x3
+    backward: bool
+    params: tuple[Param, ...]
+    tensors: tuple[Tensor, ...]
+    head_gate: bool
+    sizes: Sizes
+    schedule: Mapping[str, int | tuple[int, ...]] | None  # None: auto; a tuple: tune over
+    check: tuple[Sizes, ...]
+    fixes_heads: bool  # a formula names h outside a tensor index: no other head count is accepted
+    text: str  # the source text, or the YAML that says the same as the Python form
+    path: str  # shown in errors and in the generated header
+    spans: Mapping[str, Span] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.heads_q // self.heads_kv
