@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sympy import Abs, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Max, Min, Or, Pow, Rational, Symbol, oo, tanh, true
+from sympy import Abs, And, Eq, Expr, Integer, Le, Lt, Max, Min, Or, Pow, Rational, Symbol, oo, tanh, true
 from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
@@ -84,13 +84,13 @@ def _causal(heads: int, alignment: str) -> Boolean:
 
 
 def _window(heads: int, left: Expr, right: Expr) -> Boolean:
-    low = true if left == oo else Ge(kv_idx, q_pos - left)
+    low = true if left == oo else Le(q_pos - left, kv_idx)
     high = true if right == oo else Le(kv_idx, q_pos + right)
     return And(low, high)
 
 
 def _sliding_window(heads: int, n: Expr) -> Boolean:
-    return And(true if n == oo else Gt(kv_idx, q_pos - n), Le(kv_idx, q_pos))
+    return And(true if n == oo else Lt(q_pos - n, kv_idx), Le(kv_idx, q_pos))
 
 
 def _prefix(heads: int, n: Expr) -> Boolean:
@@ -111,7 +111,7 @@ def _documents(heads: int, ids: Tensor) -> Boolean:
     if ids.shape != ("batch", "kv_len") or not ids.dtype.startswith("int"):
         raise BadBlock("ids", "an int32 or int64 tensor [batch, kv_len]", _described(ids))
     table = tensor_symbol(ids.name, ids.dtype)
-    return And(Eq(Read(table, b, q_pos), Read(table, b, kv_idx)), Ge(q_pos, 0))
+    return And(Eq(Read(table, b, q_pos), Read(table, b, kv_idx)), Le(0, q_pos))
 
 
 def _softcap(heads: int, x: Expr, c: Expr) -> Expr:

@@ -246,13 +246,19 @@ class FormulaReader:
     def _compare(self, node: ast.Compare) -> Boolean:
         if rewritten := with_parentheses(self.text, node):
             self.fail(node, mistakes.NeedsParentheses, rewritten=rewritten)
-        sides = [self.number(part, "what is compared") for part in (node.left, *node.comparators)]
+        sides = [self._compared(part) for part in (node.left, *node.comparators)]
         signs = [type(sign).__name__ for sign in node.ops]
         if any(sign not in arithmetic.COMPARE for sign in signs):
             advice = "the comparisons are < <= > >= == !="
             self.fail(node, mistakes.NotInTheLanguage, what="in or is", advice=advice)
         links = zip(signs, sides, sides[1:], strict=False)
         return sympy.And(*(arithmetic.compare(sign, a, b) for sign, a, b in links))
+
+    def _compared(self, node: ast.expr) -> Expr:
+        """Read a side of a comparison, where an element of a bool tensor counts as 0 or 1."""
+        if isinstance(node, ast.Subscript):
+            return self._element(node)
+        return self.number(node, "what is compared")
 
     def _call(self, node: ast.Call) -> Formula:
         if not isinstance(node.func, ast.Name):
@@ -311,6 +317,11 @@ class FormulaReader:
         self.fail(node, mistakes.UnknownFunction, name=node.id, advice=advice)
 
     def _index(self, node: ast.Subscript) -> Formula:
+        read = self._element(node)
+        tensor = self.declared.tensors[read.tensor]
+        return sympy.Ne(read, 0) if tensor.dtype == "bool" else read
+
+    def _element(self, node: ast.Subscript) -> symbols.Read:
         if not isinstance(node.value, ast.Name):
             advice = "only a declared tensor can be indexed"
             self.fail(node, mistakes.NotInTheLanguage, what="this index", advice=advice)
@@ -321,8 +332,7 @@ class FormulaReader:
             facts = {"name": tensor.name, "rank": len(tensor.shape), "count": len(parts), "shape": shape}
             self.fail(node, mistakes.WrongIndexCount, **facts)
         indices = [self._whole_index(part, at, tensor.name) for at, part in enumerate(parts, 1)]
-        read = symbols.Read(symbols.tensor_symbol(tensor.name, tensor.dtype), *indices)
-        return sympy.Ne(read, 0) if tensor.dtype == "bool" else read
+        return symbols.Read(symbols.tensor_symbol(tensor.name, tensor.dtype), *indices)
 
     def tensor(self, node: ast.Name) -> Tensor:
         """The declared tensor that a name stands for."""
