@@ -91,7 +91,7 @@ def _rational(value: Rational) -> tuple[str, int]:
 def _decimal(value: Rational) -> str | None:
     """A short decimal that is exactly the value, or None."""
     text = repr(float(value)) if value.q < 10**12 else ""
-    return text if text and "e" not in text and len(text) < 10 and Rational(text) == value else None
+    return text if text and "e" not in text and len(text) < 7 and Rational(text) == value else None
 
 
 def _sum(formula: Expr) -> tuple[str, int]:
