@@ -90,7 +90,12 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_set(parser)
     for name, what in (("batch", "batch entries"), ("q-len", "query rows"), ("kv-len", "keys")):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{what}, else the spec's")
+    _add_param(parser)
     parser.add_argument("--against", metavar="SPEC", help="show where a second mask differs")
+    parser.add_argument(
+        "--target", default="sm_90", metavar="SM", help="whose schedule to count with"
+    )
+    parser.add_argument("--generated", default="generated", metavar="FOLDER", help="certificates")
     _add_json(parser)
 
 
@@ -102,6 +107,11 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", action="store_true", help="a picture of mask and tiles")
     parser.add_argument("--q-len", type=int, metavar="N", help="rows of the picture")
     parser.add_argument("--kv-len", type=int, metavar="N", help="columns of the picture")
+    parser.add_argument("--head", type=int, default=0, metavar="N", help="head of the picture")
+    parser.add_argument(
+        "--tile", type=int, default=4, metavar="N", help="tiles of the picture, N x N"
+    )
+    _add_param(parser)
     _add_json(parser)
 
 
@@ -153,6 +163,12 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         metavar="KEY=VALUE",
         help="override a part of the spec, for example schedule.block_q=64; may be repeated",
+    )
+
+
+def _add_param(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--param", action="append", default=[], metavar="NAME=VALUE", help="a param of the spec"
     )
 
 

@@ -15,10 +15,9 @@ from attnc.codegen.render import render
 from attnc.errors import AttncError
 from attnc.graph.forward import build_dataflow
 from attnc.graph.operations import Dataflow
-from attnc.ir.nodes import Kernel, Program
+from attnc.ir.nodes import Program
 from attnc.ir.printer import print_ir
 from attnc.passes.order import PIPELINE
-from attnc.passes.pipeline import Pass
 from attnc.plan.loops import plan_program
 from attnc.spec import read_spec
 from attnc.spec.schema import AttentionSpec
@@ -57,13 +56,12 @@ def lower_spec(spec: AttentionSpec) -> Program:
 
 def trace_passes(spec: AttentionSpec) -> dict[str, str]:
     """Print the program as planned and after each pass, in order, by the pass's name."""
-    program = plan_program(build_dataflow(spec))
-    texts = {"plan": print_ir(program)}
+    texts: dict[str, str] = {}
 
-    def observe(step: Pass, after: Kernel | Program) -> None:
-        texts[step.name] = print_ir(after)
+    def observe(name: str, program: Program) -> None:
+        texts[name] = print_ir(program)
 
-    PIPELINE.run(program, observe)
+    PIPELINE.run(plan_program(build_dataflow(spec)), observe)
     return texts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from attnc.errors import AttncError, UserError
-from attnc.spec import read_spec
+from attnc.spec import apply_settings, parse_spec, read_text
 from attnc.spec.schema import AttentionSpec
 
 SUFFIXES = (".yaml", ".yml")
@@ -41,6 +41,14 @@ class SameName(UserError):
     code = "user/same-name"
     message = "{first} and {second} are both called {name!r}"
     help = "give one of them another `name:`"
+
+
+class BadParam(UserError):
+    """Report a --param that is no number."""
+
+    code = "user/bad-param"
+    message = "--param {word}: the value must be {kind}"
+    help = "write --param name=value"
 
 
 class SeveralMistakes(AttncError):
@@ -81,7 +89,8 @@ def read_specs(paths: Sequence[Path], settings: Sequence[str] = ()) -> list[Atte
     errors: list[AttncError] = []
     for path in paths:
         try:
-            specs.append(read_spec(path, settings))
+            text = apply_settings(read_text(path), settings, str(path))
+            specs.append(parse_spec(text, path))
         except AttncError as error:
             errors.append(error)
     if errors:
@@ -96,6 +105,20 @@ def read_one(word: str, settings: Sequence[str] = ()) -> AttentionSpec:
     if path.is_dir():
         raise NotASpec(path=path)
     return read_specs(find_specs([word]), settings)[0]
+
+
+def read_params(spec: AttentionSpec, words: Sequence[str]) -> dict[str, int | float]:
+    """Read `name=value` words as params of the spec, each of its declared kind."""
+    kinds = {param.name: param.kind for param in spec.params}
+    found: dict[str, int | float] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        convert = float if kinds.get(name.strip()) == "float" else int
+        try:
+            found[name.strip()] = convert(text)
+        except ValueError:
+            raise BadParam(word=word, kind=convert.__name__) from None
+    return found
 
 
 def _refuse_same_names(paths: Sequence[Path], specs: Sequence[AttentionSpec]) -> None:
