@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import singledispatch
+from itertools import zip_longest
 
 from sympy import true
 
@@ -122,9 +123,9 @@ def _grid_dim(node: GridDim) -> Iterator[str]:
 
 @_lines.register
 def _buffer(node: Buffer) -> Iterator[str]:
-    sizes = ", ".join(
-        f"{dim}: {formula_text(size)}" for dim, size in zip(node.dims, node.sizes, strict=True)
-    )
+    # a broken program must print as well: it is what a bug note shows
+    pairs = zip_longest(node.dims, map(formula_text, node.sizes), fillvalue="?")
+    sizes = ", ".join(f"{dim}: {size}" for dim, size in pairs)
     yield f"{node.role} {node.name}[{sizes}] {node.dtype}{_remark(node.meaning)}"
 
 
