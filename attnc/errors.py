@@ -78,7 +78,9 @@ def _help(text: str, facts: dict[str, object]) -> str:
     return f"\n  help: {text.format(**facts)}" if text else ""
 
 
-def _rebuild(kind: type[AttncError], places: tuple[object, ...], facts: dict[str, object]) -> AttncError:
+def _rebuild(
+    kind: type[AttncError], places: tuple[object, ...], facts: dict[str, object]
+) -> AttncError:
     """Make the error again when it is unpickled, which knows nothing of keywords."""
     return kind(*places, **facts)
 
@@ -91,4 +93,6 @@ def _shown(span: Span) -> Span:
     cut = ("..." if first else "") + text[first:last] + ("..." if last < len(text) else "")
     shift = first - (3 if first else 0)
     end = min(span.end, last + 1)
-    return replace(span, text=cut, column=span.column - shift, end=max(end, span.column + 1) - shift)
+    return replace(
+        span, text=cut, column=span.column - shift, end=max(end, span.column + 1) - shift
+    )

@@ -96,7 +96,9 @@ def _decimal(value: Rational) -> str | None:
 
 def _sum(formula: Expr) -> tuple[str, int]:
     """Positive terms first, so that a sum seldom opens with a minus."""
-    terms = sorted(formula.as_ordered_terms(), key=lambda term: (_is_negative(term), bool(term.is_number)))
+    terms = sorted(
+        formula.as_ordered_terms(), key=lambda term: (_is_negative(term), bool(term.is_number))
+    )
     text = _at(terms[0], _SIGN)
     for term in terms[1:]:
         text += f" - {_at(-term, _PRODUCT)}" if _is_negative(term) else f" + {_at(term, _PRODUCT)}"

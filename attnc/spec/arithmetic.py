@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import sympy
 from sympy import Expr, Integer, Rational
-from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
@@ -149,19 +148,3 @@ def number(text: str) -> Expr:
     if near == 0 and any(c in "123456789" for c in text.lower().split("e")[0]):
         raise BadArithmetic(mistakes.NumberTooSmall)
     return Rational(text)
-
-
-def compare(sign: str, a: Expr, b: Expr) -> Boolean:
-    try:
-        return COMPARE[sign](a, b)
-    except TypeError:  # sympy knows that a side is not real, for example sqrt of a negative
-        raise BadArithmetic(mistakes.NotFinite) from None
-
-
-def large_integers(formula: Boolean | Expr) -> bool:
-    """Say whether a formula over positions holds a whole number that 64-bit integers lose."""
-    return any(abs(n) > MAX_INTEGER for n in formula.atoms(Integer))
-
-
-def is_comparison(formula: Boolean | Expr) -> bool:
-    return isinstance(formula, Relational)

@@ -11,11 +11,12 @@ from sympy import Expr, Symbol
 
 from attnc import symbols
 from attnc.spec import mistakes
-from attnc.spec.blocks import REQUIRED, Argument, BadBlock, Block, Kind
+from attnc.spec.block import REQUIRED, Argument, BadBlock, Block, Kind
+from attnc.spec.tensor_reads import declared_tensor
 from attnc.symbols import Formula
 
 if TYPE_CHECKING:
-    from attnc.spec.formulas import FormulaReader
+    from attnc.spec.formula_reader import FormulaReader
 
 _ALIGNMENTS = ("top_left", "bottom_right")
 
@@ -35,12 +36,19 @@ def read_call(
         advice = "what varies by row or head belongs into score"
         reader.fail(node, mistakes.UnknownName, name=block.name, where="a scale", advice=advice)
     given = _bind(reader, block, node, args, keywords)
-    values = [_argument(reader, block, argument, given.get(argument.name)) for argument in block.arguments]
+    values = [
+        _argument(reader, block, argument, given.get(argument.name)) for argument in block.arguments
+    ]
     try:
         formula = block.build(reader.declared.heads_q, *values)
     except BadBlock as error:
         place = given.get(error.argument, node)
-        facts = {"argument": error.argument, "name": block.name, "expected": error.expected, "given": error.given}
+        facts = {
+            "argument": error.argument,
+            "name": block.name,
+            "expected": error.expected,
+            "given": error.given,
+        }
         reader.fail(place, mistakes.BadArgument, **facts)
     if reader.role == "mask" and formula.has(symbols.score):
         advice = "it makes a score; write it under score"
@@ -77,7 +85,9 @@ def _bind(
     return given
 
 
-def _argument(reader: FormulaReader, block: Block, argument: Argument, node: ast.expr | None) -> object:
+def _argument(
+    reader: FormulaReader, block: Block, argument: Argument, node: ast.expr | None
+) -> object:
     """Read one argument by its kind."""
     if node is None:
         return argument.default
@@ -87,7 +97,7 @@ def _argument(reader: FormulaReader, block: Block, argument: Argument, node: ast
         case Kind.WHOLE | Kind.POSITIVE:
             return _limited(reader, block, argument, node)
         case Kind.TENSOR if isinstance(node, ast.Name) and node.id in reader.declared.tensors:
-            return reader.tensor(node)
+            return declared_tensor(reader, node)
         case Kind.FLAG if _word(node) in ("true", "false"):
             return _word(node) == "true"
         case Kind.WORD if _word(node) in _ALIGNMENTS:
@@ -102,7 +112,9 @@ def _word(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _refuse(reader: FormulaReader, block: Block, argument: Argument, node: ast.expr, given: str = "") -> object:
+def _refuse(
+    reader: FormulaReader, block: Block, argument: Argument, node: ast.expr, given: str = ""
+) -> object:
     facts = {"argument": argument.name, "name": block.name, "expected": argument.expected()}
     reader.fail(node, mistakes.BadArgument, **facts, given=given or reader.source(node))
 
@@ -116,7 +128,9 @@ def _limited(reader: FormulaReader, block: Block, argument: Argument, node: ast.
         return sympy.oo
     value = reader.number(node, f"{argument.name} of {block.name}")
     whole = argument.kind is Kind.WHOLE
-    written_as_float = any(isinstance(part, ast.Constant) and isinstance(part.value, float) for part in ast.walk(node))
+    written_as_float = any(
+        isinstance(part, ast.Constant) and isinstance(part.value, float) for part in ast.walk(node)
+    )
     if whole and (written_as_float or not value.is_integer):
         _refuse(reader, block, argument, node)
     if value.has(symbols.kv_idx, symbols.score) or (not whole and value.has(symbols.q_idx)):
@@ -125,6 +139,10 @@ def _limited(reader: FormulaReader, block: Block, argument: Argument, node: ast.
     if isinstance(value, Symbol) and (param := reader.declared.params.get(value.name)):
         known = None if param.default is None else sympy.sympify(param.default)
         given = f"{param.name} = {param.default}"
-    if known is not None and known.is_number and not (known >= argument.least if whole else known > 0):
+    if (
+        known is not None
+        and known.is_number
+        and not (known >= argument.least if whole else known > 0)
+    ):
         _refuse(reader, block, argument, node, given)
     return value

@@ -5,78 +5,32 @@ Adding one is adding an entry to `_ENTRIES`: its arguments, its formula, its mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Mapping
 
-from sympy import Abs, And, Eq, Expr, Integer, Le, Lt, Max, Min, Or, Pow, Rational, Symbol, oo, tanh, true
+from sympy import (
+    Abs,
+    And,
+    Eq,
+    Expr,
+    Integer,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Or,
+    Pow,
+    Rational,
+    oo,
+    tanh,
+    true,
+)
 from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
+from attnc.spec.block import Argument, BadBlock, Block, Kind
 from attnc.spec.buckets import bucket
 from attnc.spec.schema import Tensor
-from attnc.symbols import FloorMod, Formula, Read, Where, b, h, kv_idx, q_idx, q_pos, tensor_symbol
-
-
-class Kind(Enum):
-    """What an argument may be; the value is how errors and listings say it."""
-
-    NUMBER = "a number"
-    WHOLE = "a whole number"
-    POSITIVE = "a number above zero"
-    TENSOR = "the name of a tensor"
-    FLAG = "true or false"
-    WORD = "top_left"
-
-
-REQUIRED = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of a block.  `least` is the smallest whole number; `unbounded` admits inf."""
-
-    name: str
-    kind: Kind
-    least: int = 0
-    unbounded: bool = False
-    default: object = REQUIRED
-
-    def expected(self) -> str:
-        if self.kind is not Kind.WHOLE:
-            return self.kind.value
-        return f"a whole number of at least {self.least}" + (", or inf" if self.unbounded else "")
-
-
-class BadBlock(Exception):
-    """Say that an argument's value does not fit the block: which argument, what it must be, what it is."""
-
-    def __init__(self, argument: str, expected: str, given: str) -> None:
-        super().__init__(argument, expected, given)
-        self.argument, self.expected, self.given = argument, expected, given
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A named formula.  `build(heads_q, *values)` gives it in symbols; values follow `arguments`."""
-
-    name: str
-    arguments: tuple[Argument, ...]
-    build: Callable[..., Formula]
-    formula: str
-    meaning: str
-    source: str
-    fixes_heads: bool = field(default=False)
-
-    @property
-    def signature(self) -> str:
-        """How it is called, for messages and listings."""
-        parts = [a.name if a.default is REQUIRED else f"{a.name}={_shown(a.default)}" for a in self.arguments]
-        return f"{self.name}({', '.join(parts)})" if parts else self.name
-
-
-def _shown(default: object) -> str:
-    return str(default).lower() if isinstance(default, bool) else str(default)
+from attnc.symbols import FloorMod, Read, Where, b, h, kv_idx, q_idx, q_pos, tensor_symbol
 
 
 def _causal(heads: int, alignment: str) -> Boolean:
@@ -145,7 +99,11 @@ def _relative_bias(heads: int, x: Expr, table: Tensor) -> Expr:
 def _t5_bias(heads: int, x: Expr, table: Tensor, max_distance: Expr, bidirectional: bool) -> Expr:
     buckets = _last_axis(table, "the number of buckets")
     if buckets < (4 if bidirectional else 2) or (bidirectional and buckets % 2):
-        expected = "a tensor [heads, buckets] with " + ("4, 6, 8 ..." if bidirectional else "2 or more") + " buckets"
+        expected = (
+            "a tensor [heads, buckets] with "
+            + ("4, 6, 8 ..." if bidirectional else "2 or more")
+            + " buckets"
+        )
         raise BadBlock("table", expected, _described(table))
     try:
         index = bucket(kv_idx - q_pos, buckets, int(max_distance), bidirectional)
@@ -273,5 +231,15 @@ _ENTRIES = (
 BLOCKS: Mapping[str, Block] = {block.name: block for block in _ENTRIES}
 
 
-def is_constant(value: object) -> bool:
-    return isinstance(value, Expr) and not value.atoms(Symbol)
+def describe_blocks() -> list[dict[str, str]]:
+    """List every building block: its name, signature, formula, meaning and source."""
+    return [
+        {
+            "name": block.name,
+            "signature": block.signature,
+            "formula": block.formula,
+            "meaning": block.meaning,
+            "source": block.source,
+        }
+        for block in _ENTRIES
+    ]

@@ -13,9 +13,10 @@ from attnc.spec.fields import root_section
 from attnc.spec.formula_text import FormulaText
 from attnc.spec.formulas import Declared, ReadFormula, read_formula
 from attnc.spec.frozen import FrozenMap
-from attnc.spec.kinds import Report, gathered
+from attnc.spec.kinds import Report
 from attnc.spec.names import spec_name_problem
 from attnc.spec.schema import AttentionSpec, Param, Sizes, Tensor
+from attnc.spec.sections import gathered
 from attnc.spec.yaml_reader import Mapping, Node, Scalar, Sequence
 from attnc.symbols import MAX_PARAM
 
@@ -57,7 +58,13 @@ class _Checker:
         if self.report:
             raise SpecErrors(self.report)
         plain = ("dtype", "layout", "fp32_dot", "backward", "head_gate")
-        fallback = {"dtype": "bf16", "layout": "bhsd", "fp32_dot": "ieee", "backward": True, "head_gate": False}
+        fallback = {
+            "dtype": "bf16",
+            "layout": "bhsd",
+            "fp32_dot": "ieee",
+            "backward": True,
+            "head_gate": False,
+        }
         return AttentionSpec(
             name=name,
             doc=self.values.get("doc", ""),
@@ -82,18 +89,32 @@ class _Checker:
         node = self.root.get("params")
         if not isinstance(node, Mapping):
             return {}
-        types = {e.key.value: e.value.get("type") for e in node.entries if isinstance(e.value, Mapping)}
+        types = {
+            e.key.value: e.value.get("type") for e in node.entries if isinstance(e.value, Mapping)
+        }
         known = ("int", "float")
-        return {k: {"type": v.value} for k, v in types.items() if isinstance(v, Scalar) and v.value in known}
+        return {
+            k: {"type": v.value}
+            for k, v in types.items()
+            if isinstance(v, Scalar) and v.value in known
+        }
 
     def _name(self) -> str:
         node = self.root.get("name")
         name = self.values.get("name", "") if node else PurePath(self.path).stem
         problem = spec_name_problem(name)
         if problem and not (node and "name" not in self.values):
-            place = node.span if node else self.root.source.span(self.root.start, self.root.start + 1)
-            advice = "write a name that is an identifier" if node else "the file's stem is no identifier: write name: my_spec"
-            self.report.append(mistakes.BadName(place, name=name, what="spec", problem=problem, advice=advice))
+            place = (
+                node.span if node else self.root.source.span(self.root.start, self.root.start + 1)
+            )
+            advice = (
+                "write a name that is an identifier"
+                if node
+                else "the file's stem is no identifier: write name: my_spec"
+            )
+            self.report.append(
+                mistakes.BadName(place, name=name, what="spec", problem=problem, advice=advice)
+            )
         return name
 
     def _heads(self) -> dict[str, int]:
@@ -136,14 +157,20 @@ class _Checker:
         if default != int(default) or abs(default) > MAX_PARAM:
             node = self._node("params", name, "default")
             expected = f"a whole number of at most {MAX_PARAM} in size"
-            facts = {"field": f"params.{name}.default", "expected": expected, "given": repr(default)}
+            facts = {
+                "field": f"params.{name}.default",
+                "expected": expected,
+                "given": repr(default),
+            }
             self.report.append(mistakes.BadValue(node.span, **facts))
         return int(default)
 
     def _tensors(self) -> tuple[Tensor, ...]:
         tensors: list[Tensor] = []
         for name, parts in self.values.get("tensors", {}).items():
-            tensor = Tensor(name, parts.get("shape", ()), parts.get("dtype", "fp32"), parts.get("grad", False))
+            tensor = Tensor(
+                name, parts.get("shape", ()), parts.get("dtype", "fp32"), parts.get("grad", False)
+            )
             if tensor.grad and tensor.dtype not in ("fp32", "fp16", "bf16"):
                 place = self._node("tensors", name, "grad").span
                 self.report.append(mistakes.NoIntegerGradient(place, name=name, dtype=tensor.dtype))
@@ -154,17 +181,32 @@ class _Checker:
 
     def _clash(self, name: str) -> None:
         node = self.root.get("tensors")
-        entry = next(e for e in node.entries if e.key.value == name) if isinstance(node, Mapping) else None
+        entry = (
+            next(e for e in node.entries if e.key.value == name)
+            if isinstance(node, Mapping)
+            else None
+        )
         place = entry.key.span if entry else self.root.span
-        facts = {"name": name, "what": "tensor", "problem": "a param has this name", "advice": "rename one of them"}
+        facts = {
+            "name": name,
+            "what": "tensor",
+            "problem": "a param has this name",
+            "advice": "rename one of them",
+        }
         self.report.append(mistakes.BadName(place, **facts))
 
-    def _formulas(self, parts: dict[str, Any], params: tuple[Param, ...], tensors: tuple[Tensor, ...]) -> dict[str, Any]:
+    def _formulas(
+        self, parts: dict[str, Any], params: tuple[Param, ...], tensors: tuple[Tensor, ...]
+    ) -> dict[str, Any]:
         """Read the three formulas; skipped when what they may name is itself in doubt."""
-        doubtful = "heads_q" not in parts or any(e.code.startswith("spec/bad-name") for e in self.report)
-        if doubtful or any(not tensor.shape for tensor in tensors):
+        doubtful = "heads_q" not in parts or any(
+            e.code.startswith("spec/bad-name") for e in self.report
+        )
+        if doubtful or any(not tensor.shape or None in tensor.shape for tensor in tensors):
             return {}
-        declared = Declared(parts["heads_q"], {p.name: p for p in params}, {t.name: t for t in tensors})
+        declared = Declared(
+            parts["heads_q"], {p.name: p for p in params}, {t.name: t for t in tensors}
+        )
         read: dict[str, ReadFormula] = {}
         found: dict[str, Any] = {}
         for role, default in _ROLES.items():
@@ -178,11 +220,16 @@ class _Checker:
         return found | {"fixes_heads": any(one.fixes_heads for one in read.values())}
 
     def _unused(self, declared: Declared, used: frozenset[str]) -> None:
-        for section, what, names in (("params", "param", declared.params), ("tensors", "tensor", declared.tensors)):
+        for section, what, names in (
+            ("params", "param", declared.params),
+            ("tensors", "tensor", declared.tensors),
+        ):
             node = self.root.get(section)
             for entry in node.entries if isinstance(node, Mapping) else ():
                 if entry.key.value in names and entry.key.value not in used:
-                    self.report.append(mistakes.UnusedName(entry.key.span, what=what, name=entry.key.value))
+                    self.report.append(
+                        mistakes.UnusedName(entry.key.span, what=what, name=entry.key.value)
+                    )
 
     def _sizes(self, given: dict[str, Any]) -> Sizes:
         lengths = {key: given[key] for key in ("batch", "q_len", "kv_len") if key in given}
@@ -193,7 +240,9 @@ class _Checker:
         needed = [param.name for param in params if param.default is None]
         if "check" not in self.values:
             for name in needed if self.root.get("check") is None else ():
-                self.report.append(mistakes.CheckNeedsParam(self._node("params", name).span, name=name))
+                self.report.append(
+                    mistakes.CheckNeedsParam(self._node("params", name).span, name=name)
+                )
             return _DEFAULT_CHECK
         node = self.root.get("check")
         items = node.items if isinstance(node, Sequence) else ()

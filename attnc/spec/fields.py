@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from attnc.spec.kinds import Any1, Choice, Expression, Field, Flag, Integer, Line, List, Names, Real, Section
+from attnc.spec.kinds import Choice, Dim, Expression, Flag, Integer, Line, Real
 from attnc.spec.names import check_name
+from attnc.spec.sections import Field, List, Names, OneOf, Section
 from attnc.symbols import MAX_LENGTH, MAX_PARAM
 
 FLOATS = ("fp16", "bf16", "fp32")
@@ -18,10 +19,10 @@ _HEAD_DIM = Integer(1, 1024)
 _LENGTH = Integer(0, MAX_LENGTH)
 
 
-def _tunable(values: tuple[int, ...]) -> Any1:
+def _tunable(values: tuple[int, ...]) -> OneOf:
     """One of the values, or a list of them to tune over."""
     one = Integer(min(values), max(values), values)
-    return Any1((one, List(one, least=1, most=16, unique=True)))
+    return OneOf((one, List(one, least=1, most=16, unique=True)))
 
 
 SCHEDULE = Section(
@@ -45,7 +46,11 @@ _LENGTHS = (
 def sizes_section(params: dict[str, Any]) -> Section:
     """A set of sizes: the lengths, and a value for any declared param."""
     kinds = {"int": Integer(-MAX_PARAM, MAX_PARAM), "float": Real()}
-    values = tuple(Field(name, kinds[p["type"]], "value of the param") for name, p in params.items() if "type" in p)
+    values = tuple(
+        Field(name, kinds[p["type"]], "value of the param")
+        for name, p in params.items()
+        if "type" in p
+    )
     return Section("a set of sizes", (*_LENGTHS, *values), more=lambda: {"type": "number"})
 
 
@@ -53,7 +58,11 @@ PARAM = Section(
     "a param",
     (
         Field("type", Choice(("int", "float")), "int or float", required=True),
-        Field("default", Real(), "value when the caller gives none; without it the caller must give one"),
+        Field(
+            "default",
+            Real(),
+            "value when the caller gives none; without it the caller must give one",
+        ),
     ),
 )
 TENSOR = Section(
@@ -61,11 +70,16 @@ TENSOR = Section(
     (
         Field(
             "shape",
-            List(Any1((Choice(DIMS), Integer(1, 2**31 - 1))), least=1, most=6),
+            List(Dim(Choice(DIMS), Integer(1, 2**31 - 1)), least=1, most=6),
             "a list of batch, heads, kv_heads, q_len, kv_len and whole numbers",
             required=True,
         ),
-        Field("dtype", Choice(("fp32", "fp16", "bf16", "int32", "int64", "bool")), "element type", default="fp32"),
+        Field(
+            "dtype",
+            Choice(("fp32", "fp16", "bf16", "int32", "int64", "bool")),
+            "element type",
+            default="fp32",
+        ),
         Field("grad", Flag(), "whether a gradient is wanted", default=False),
     ),
 )
@@ -107,22 +121,49 @@ def _fields(sizes: Section) -> tuple[Field, ...]:
     return (
         Field("name", Line(60), "an identifier; the file's stem when left out"),
         Field("doc", Line(), "one line about the variant and its source"),
-        Field("heads", Any1((_HEAD_COUNT, shared)), "write heads: 8, or heads: {q: 8, kv: 2}", required=True),
-        Field("head_dim", Any1((_HEAD_DIM, dims)), "write head_dim: 64, or head_dim: {qk: 192, v: 128}", required=True),
+        Field(
+            "heads",
+            OneOf((_HEAD_COUNT, shared)),
+            "write heads: 8, or heads: {q: 8, kv: 2}",
+            required=True,
+        ),
+        Field(
+            "head_dim",
+            OneOf((_HEAD_DIM, dims)),
+            "write head_dim: 64, or head_dim: {qk: 192, v: 128}",
+            required=True,
+        ),
         Field("dtype", Choice(FLOATS), "nominal element type", default="bf16"),
         Field("layout", Choice(("bhsd", "bshd")), "what the tensors' axes mean", default="bhsd"),
         Field("scale", Expression(), "what q . k is multiplied with", default="1/sqrt(d)"),
-        Field("score", Expression(), "what becomes of the score before the softmax", default="score"),
+        Field(
+            "score", Expression(), "what becomes of the score before the softmax", default="score"
+        ),
         Field("mask", Expression(), "which keys a query sees", default="true"),
         Field("outputs", outputs, "extra outputs besides out", default=[]),
-        Field("fp32_dot", Choice(("ieee", "tf32", "tf32x3")), "what a float32 product means", default="ieee"),
+        Field(
+            "fp32_dot",
+            Choice(("ieee", "tf32", "tf32x3")),
+            "what a float32 product means",
+            default="ieee",
+        ),
         Field("backward", Flag(), "whether gradients are wanted", default=True),
         Field("params", Names(PARAM, partial(check_name, what="param")), "run-time scalars"),
         Field("tensors", Names(TENSOR, partial(check_name, what="tensor")), "run-time tensors"),
-        Field("head_gate", Flag(), "a tensor head_gate [heads] multiplies each head's output", default=False),
-        Field("sink", Choice(("none",), later=("per_head",)), "a learned logit per head", default="none"),
+        Field(
+            "head_gate",
+            Flag(),
+            "a tensor head_gate [heads] multiplies each head's output",
+            default=False,
+        ),
+        Field(
+            "sink",
+            Choice(("none",), later=("per_head",)),
+            "a learned logit per head",
+            default="none",
+        ),
         Field("sizes", sizes, "nominal sizes"),
-        Field("schedule", Any1((Choice(("auto",)), SCHEDULE)), "tile sizes", default="auto"),
+        Field("schedule", OneOf((Choice(("auto",)), SCHEDULE)), "tile sizes", default="auto"),
         Field("check", List(sizes, least=1), "sizes that verify and tune use"),
     )
 

@@ -57,6 +57,10 @@ class FormulaText:
     def node_span(self, node: ast.expr) -> Span:
         return self.span(*extent(node))
 
+    def bounds(self) -> tuple[int, int]:
+        """The characters [start, end) of the text without the blanks around it."""
+        return len(self.text) - len(self.text.lstrip()), len(self.text.rstrip())
+
     def tidy(self) -> str:
         """The text with single blanks: fit for one line of a comment."""
         return " ".join(self.text.split())
@@ -120,7 +124,9 @@ class FormulaText:
 
     def _bad_character(self, at: int) -> mistakes.FormulaCharacter:
         char = self.text[at]
-        advice = _ADVICE.get(char, "a formula is made of names, numbers, brackets and + - * / // % ** < > = & | ~")
+        advice = _ADVICE.get(
+            char, "a formula is made of names, numbers, brackets and + - * / // % ** < > = & | ~"
+        )
         shown = repr(char) if char.isprintable() else f"character U+{ord(char):04X}"
         return mistakes.FormulaCharacter(self.span(at, at + 1), char=shown, advice=advice)
 
@@ -164,7 +170,9 @@ def with_parentheses(text: FormulaText, node: ast.Compare) -> str | None:
         runs[-1] = (runs[-1][0], group[0][1])
         joined[-1] = True
     written = text.text
-    for start, end in reversed([run for run, is_joined in zip(runs, joined, strict=True) if is_joined]):
+    for start, end in reversed(
+        [run for run, is_joined in zip(runs, joined, strict=True) if is_joined]
+    ):
         written = f"{written[:start]}({written[start:end]}){written[end:]}"
     return " ".join(written.split())
 

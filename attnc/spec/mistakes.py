@@ -247,7 +247,7 @@ class BadArgument(SpecError):
 
 class WrongIndexCount(SpecError):
     code = "spec/wrong-index-count"
-    message = "tensor {name!r} has {rank} axes, not {count}"
+    message = "tensor {name!r} has {axes}, not {count}"
     help = "its shape is [{shape}]"
 
 

@@ -71,7 +71,9 @@ class AttentionSpec:
     fixes_heads: bool  # a formula names h outside a tensor index: no other head count is accepted
     text: str  # the source text, or the YAML that says the same as the Python form
     path: str  # shown in errors and in the generated header
-    spans: Mapping[str, Span] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+    spans: Mapping[str, Span] = field(
+        default_factory=lambda: MappingProxyType({}), compare=False, repr=False
+    )
 
     @property
     def group(self) -> int:

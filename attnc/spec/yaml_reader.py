@@ -76,7 +76,11 @@ class Scalar(Node):
     def _places(self) -> list[int]:
         """Where each character of the value stands; blanks that YAML folded stand beside their neighbour."""
         raw = self.source.text
-        at = raw.find("\n", self.start) + 1 if self.style in ("|", ">") else self.start + bool(self.style)
+        at = (
+            raw.find("\n", self.start) + 1
+            if self.style in ("|", ">")
+            else self.start + bool(self.style)
+        )
         places: list[int] = []
         for char in self.value:
             found = at if char.isspace() else raw.find(char, at, self.end)

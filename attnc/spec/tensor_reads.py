@@ -1,0 +1,61 @@
+"""Read the index of a declared tensor."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import sympy
+from sympy import Expr
+
+from attnc import symbols
+from attnc.spec import mistakes
+from attnc.spec.schema import Tensor
+from attnc.symbols import Formula
+
+if TYPE_CHECKING:
+    from attnc.spec.formula_reader import FormulaReader
+
+
+def read_element_value(reader: FormulaReader, node: ast.Subscript) -> Formula:
+    """Read `tensor[i, j]`: a number, or a condition when the tensor holds bool."""
+    element = read_element(reader, node)
+    dtype = reader.declared.tensors[str(element.args[0])].dtype
+    return sympy.Ne(element, 0) if dtype == "bool" else element  # pyright: ignore
+
+
+def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
+    """Read `tensor[i, j]` as a number; an element of a bool tensor is 0 or 1."""
+    if not isinstance(node.value, ast.Name):
+        advice = "only a declared tensor can be indexed"
+        reader.fail(node, mistakes.NotInTheLanguage, what="this index", advice=advice)
+    tensor = declared_tensor(reader, node.value)
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if len(parts) != len(tensor.shape):
+        shape = ", ".join(map(str, tensor.shape))
+        axes = f"{len(tensor.shape)} {'axis' if len(tensor.shape) == 1 else 'axes'}"
+        facts = {"name": tensor.name, "axes": axes, "count": len(parts), "shape": shape}
+        reader.fail(node, mistakes.WrongIndexCount, **facts)
+    indices = [_index(reader, part, at, tensor.name) for at, part in enumerate(parts, 1)]
+    table = symbols.tensor_symbol(tensor.name, tensor.dtype)
+    return symbols.Read(table, *indices)  # pyright: ignore
+
+
+def declared_tensor(reader: FormulaReader, node: ast.Name) -> Tensor:
+    """The declared tensor that a name stands for, noted as used."""
+    tensor = reader.declared.tensors.get(node.id)
+    if reader.role == "scale" or tensor is None:
+        known = ", ".join(reader.declared.tensors) or "none"
+        advice = "what a tensor holds belongs into score" if tensor else f"declared tensors: {known}"
+        facts = {"name": node.id, "where": f"a {reader.role}", "advice": advice}
+        reader.fail(node, mistakes.UnknownName, **facts)
+    reader.used.add(node.id)
+    return tensor
+
+
+def _index(reader: FormulaReader, node: ast.expr, at: int, name: str) -> Expr:
+    index = reader.number(node, f"index {at} of {name}")
+    if not index.is_integer:
+        advice = f"write ({reader.source(node)}) // 1 to round down"
+        reader.fail(node, mistakes.IndexNotInteger, position=at, name=name, advice=advice)
+    return index
