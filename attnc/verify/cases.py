@@ -1,0 +1,141 @@
+"""The calls on which a kernel is compared: sizes, types, storage, schedules and cruelties.
+
+Small lengths with small tiles meet every kind of tile; `far` cases reach the constants that a
+formula names (a window of 4096 keys is not seen in 100), with few queries and one group of heads
+so that they stay cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+import sympy
+
+from attnc.spec.schema import AttentionSpec, Param
+from attnc.symbols import FloorDiv, FloorMod
+
+NEAR, FAR = 64, 2**14  # constants between these sizes get a case of their own
+TILE_STEPS = 1500  # what a check size may cost in the interpreter, at 64 x 64 tiles
+SMALL = (32, 32)
+TALL = (16, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call, with NaN around its tensors and in keys and queries that nothing sees.
+
+    storage: packed | transposed | sliced | expanded.  twist: none | infinite bias | wild indices.
+    magnitude: factor on q, so that scores grow by it.  tiles: block_q, block_kv; None means the
+    default schedule.
+    """
+
+    name: str
+    batch: int
+    heads_kv: int
+    q_len: int
+    kv_len: int
+    dtype: str
+    tiles: tuple[int, int] | None = None
+    storage: str = "packed"
+    twist: str = "none"
+    magnitude: float = 1.0
+    scale: float | None = None
+    params: tuple[tuple[str, int | float], ...] = ()
+    seed: int = 0
+    repeated: bool = False  # run again, and without the NaNs: the same bits each time
+
+
+def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
+    """List the cases that fit a spec, in a fixed order with fixed seeds."""
+    drafts = [*_check_cases(spec), *_size_cases(), *_cruel_cases(spec), *_far_cases(spec)]
+    variations = cycle(_param_variations(spec))
+    heads = spec.heads_kv if spec.fixes_heads else 0
+    finished = []
+    for seed, case in enumerate(drafts):
+        params = dict(next(variations)) | dict(case.params)
+        heads_kv = heads or case.heads_kv
+        finished.append(replace(case, seed=seed, heads_kv=heads_kv, params=tuple(params.items())))
+    return tuple(finished)
+
+
+def _check_cases(spec: AttentionSpec) -> Iterator[Case]:
+    for size in spec.check:
+        case = Case("check size", size.batch, spec.heads_kv, size.q_len, size.kv_len, spec.dtype)
+        yield replace(_affordable(spec, case), params=size.params)
+
+
+def _affordable(spec: AttentionSpec, case: Case) -> Case:
+    """Take heads and batch entries away, never rows or keys, until it is affordable."""
+    tiles = -(-case.q_len // 64) * -(-case.kv_len // 64) * spec.group
+    fitting = max(1, TILE_STEPS // max(1, tiles))
+    heads_kv = case.heads_kv if spec.fixes_heads else min(case.heads_kv, 2, fitting)
+    return replace(case, heads_kv=heads_kv, batch=min(case.batch, max(1, fitting // heads_kv)))
+
+
+def _size_cases() -> Iterator[Case]:
+    yield Case("tails", 2, 1, 33, 65, "fp16", SMALL, repeated=True)
+    yield Case("tails", 1, 2, 65, 97, "fp32", TALL)
+    yield Case("more queries than keys", 1, 1, 70, 45, "fp32", SMALL)
+    yield Case("more queries than keys", 1, 1, 70, 45, "bf16")
+    yield Case("tile borders", 1, 1, 64, 96, "fp32", SMALL)
+    yield Case("one query", 2, 1, 1, 75, "fp16")
+    yield Case("one key", 1, 1, 40, 1, "fp32", SMALL)
+    yield Case("one of each", 1, 2, 1, 1, "bf16")
+    yield Case("no keys", 1, 1, 5, 0, "fp16")
+    yield Case("no queries", 1, 1, 0, 5, "fp32")
+    yield Case("no batch", 0, 1, 5, 5, "fp16")
+    yield Case("transposed", 2, 2, 40, 50, "fp16", SMALL, storage="transposed")
+    yield Case("sliced", 2, 2, 33, 47, "fp32", SMALL, storage="sliced")
+    yield Case("expanded", 2, 2, 33, 40, "bf16", SMALL, storage="expanded")
+
+
+def _cruel_cases(spec: AttentionSpec) -> Iterator[Case]:
+    yield Case("negative scale", 1, 1, 40, 50, "fp16", SMALL, scale=-0.3)
+    yield Case("zero scale", 1, 1, 40, 50, "fp32", SMALL, scale=0.0)
+    yield Case("huge scores", 1, 1, 40, 70, "fp32", SMALL, magnitude=1e4)
+    yield Case("huge scores", 1, 1, 40, 70, "fp16", magnitude=1e3)
+    if any(tensor.dtype in ("fp32", "fp16", "bf16") for tensor in spec.tensors):
+        yield Case("infinite bias", 1, 2, 40, 70, "fp32", SMALL, twist="infinite bias")
+    if spec.tensors:
+        yield Case("wild indices", 2, 1, 70, 50, "fp32", SMALL, twist="wild indices")
+
+
+def _far_cases(spec: AttentionSpec) -> Iterator[Case]:
+    constants = sorted({int(number) for number in _integers(spec) if NEAR < number <= FAR})
+    dtypes = cycle(("fp16", "fp32"))
+    for constant in {*constants[:1], *constants[-1:]}:
+        yield Case(f"past {constant}", 1, 1, 48, constant + 24, next(dtypes))
+        yield Case(f"decode past {constant}", 1, 1, 1, constant + 2, next(dtypes))
+
+
+def _integers(spec: AttentionSpec) -> Iterator[int]:
+    for formula in (spec.mask, spec.score):
+        for number in formula.atoms(sympy.Integer):
+            yield abs(int(number))
+        # abs(q_pos - kv_idx) < n * step and the like may hide in rational bounds
+        for number in formula.atoms(sympy.Rational) - formula.atoms(sympy.Integer):
+            yield abs(int(number))
+
+
+def _param_variations(spec: AttentionSpec) -> list[tuple[tuple[str, int | float], ...]]:
+    columns = [[(param.name, value) for value in _values(spec, param)] for param in spec.params]
+    return [tuple(column[i % len(column)] for column in columns) for i in range(5)]
+
+
+def _values(spec: AttentionSpec, param: Param) -> list[int | float]:
+    default = param.default
+    if param.kind == "float":
+        start = 0.7 if default is None else float(default)
+        return [start, start * 0.5, start * 1.5]
+    start = 8 if default is None else int(default)
+    others = [3, 1, 20, 6] if _divides(spec, param) else [3, 0, 20, -2]
+    return [others[0], start, *others[1:]]
+
+
+def _divides(spec: AttentionSpec, param: Param) -> bool:
+    formulas = (spec.mask, spec.score, spec.scale)
+    divisors = [node.args[1] for f in formulas for node in f.atoms(FloorDiv, FloorMod)]
+    divisors += [node for f in formulas for node in f.atoms(sympy.Pow)]
+    return any(param.name in map(str, node.free_symbols) for node in divisors)

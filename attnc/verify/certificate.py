@@ -1,0 +1,107 @@
+"""The certificate beside a kernel: what was shown, by what, for exactly which text.
+
+The same inputs give the same bytes: no times, nothing of the machine.  Errors therefore stand
+only against their limit; how large they were on one machine is in the report of that run.  The
+schedule table is left out of the source's hash: tuning changes it, and no proof depends on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from attnc.artifact import write_all
+from attnc.verify.report import Report
+
+FORMAT = 1
+TABLE = re.compile(r"(?ms)^# --- schedules$.*?^# --- end of schedules$")
+SPEC = re.compile(r"(?ms)^# --- spec$\n(.*?)^# --- end of spec$")
+SPEC_PATH = re.compile(r"(?m)^(?:# )?SPEC_PATH = [\"']?([^\"'\n]*)[\"']?$")
+PREFIX = "#   "  # of each line of the spec inside the file
+JUDGES = ("triton", "torch", "z3-solver", "sympy", "numpy")
+
+
+def certificate(report: Report) -> dict[str, Any]:
+    """Make the certificate of a report, from what ran in the interpreter."""
+    return {
+        "format": FORMAT,
+        "name": report.name,
+        "verified": report.ok,
+        "edited": report.edited,
+        "spec_sha256": sha256(report.spec_text),
+        "source_sha256": sha256(without_schedules(report.source)),
+        "versions": versions(),
+        "obligations": [
+            {"name": o.name, "status": o.status, "detail": o.detail, "effort": o.effort}
+            for o in report.obligations
+        ],
+        "findings": list(report.findings),
+        "numbers": [
+            {
+                "case": row.case,
+                "dtype": row.dtype,
+                "result": row.comparison.what,
+                "compared": row.comparison.compared,
+                "error_over_limit": "at most 1" if row.comparison.ok else "above 1",
+                "problem": row.comparison.problem,
+            }
+            for row in report.numbers
+            if row.device == "interpreter"
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def write_certificate(report: Report, path: Path) -> None:
+    """Write the certificate whole or not at all.
+
+    Raises: OSError.
+    """
+    text = json.dumps(certificate(report), indent=2, ensure_ascii=False)
+    write_all({path: text + "\n"})
+
+
+def without_schedules(source: str) -> str:
+    """The text without its schedule table."""
+    return TABLE.sub("# --- schedules", source)
+
+
+def same_kernels(one: str, other: str) -> bool:
+    """Whether two generated texts differ in nothing but their schedule tables."""
+    return without_schedules(one) == without_schedules(other)
+
+
+def embedded_spec(source: str) -> str | None:
+    """The spec that a generated file carries in its header; None when there is none to read."""
+    if (block := SPEC.search(source)) is None:
+        return None
+    lines = block.group(1).splitlines()
+    return "".join(
+        line.removeprefix(PREFIX if line.startswith(PREFIX) else "#") + "\n" for line in lines
+    )
+
+
+def embedded_path(source: str) -> str | None:
+    """The path of the spec that a generated file names."""
+    found = SPEC_PATH.search(source)
+    return found.group(1) if found else None
+
+
+def sha256(text: str) -> str:
+    """The hash of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Exact versions of everything that judged."""
+    return {"attnc": _attnc_version()} | {name: metadata.version(name) for name in JUDGES}
+
+
+def _attnc_version() -> str:
+    import attnc
+
+    return attnc.__version__

@@ -1,0 +1,143 @@
+"""Dense attention in PyTorch, straight from DESIGN section 2: it judges every kernel.
+
+In float64 it is the reference.  In fp16, bf16 or fp32 it is the plain computation whose error a
+kernel may reach twice: products of inputs in that dtype accumulate in float32, scores and softmax
+are float32, the weights are rounded to the dtype before they meet v, and the output is rounded
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnc.spec.schema import AttentionSpec
+from attnc.verify.torch_formulas import Meanings, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an attention function: its tensors by name (q, k, v, declared ones), its scalars.
+
+    Tensors stand in the spec's layout.  `scale` None means the spec's own.
+    """
+
+    spec: AttentionSpec
+    tensors: Mapping[str, Tensor]
+    params: Mapping[str, int | float]
+    scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """What a call must give: `out` in the spec's layout; `lse` [B, Hq, Sq], a natural logarithm.
+
+    `largest`: the largest size of a finite score that some query sees; rounding errors grow with
+    it.
+    """
+
+    out: Tensor
+    lse: Tensor
+    largest: float
+
+
+def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
+    """Compute attention densely.
+
+    Shapes: out [B, Hq, Sq, Dv] (bshd: [B, Sq, Hq, Dv]), dtype `dtype`; lse [B, Hq, Sq], float64
+    or float32.
+    """
+    real = torch.float64 if dtype is torch.float64 else torch.float32
+    q, k, v = heads_first(call)
+    visible = visible_pairs(call)
+    scores = torch.where(visible, _scores(call, q, k, real), -torch.inf)
+    if not scores.shape[-1]:
+        scores = scores.new_full((*scores.shape[:-1], 1), -torch.inf)  # a key that nobody sees
+        v = v.new_zeros((*v.shape[:2], 1, v.shape[3]))
+    peak = scores.amax(-1, keepdim=True)
+    empty = peak == -torch.inf
+    weights = torch.exp(scores - torch.where(empty, 0.0, peak))
+    total = weights.sum(-1, keepdim=True)
+    weights = torch.where(empty, 0.0, weights / total).to(dtype).to(real)
+    out = _gated(
+        call, _weighted_sum(weights, scores > -torch.inf, _by_query_head(call, v).to(real))
+    )
+    lse = torch.where(empty, -torch.inf, peak + torch.log(total)).squeeze(-1)
+    out = out.to(dtype)
+    finite = scores[scores.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    return Dense(out.transpose(1, 2) if call.spec.layout == "bshd" else out, lse, largest)
+
+
+def heads_first(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v as [B, H, S, D], whatever the layout."""
+    q, k, v = (call.tensors[name] for name in "qkv")
+    if call.spec.layout == "bshd":
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    return q, k, v
+
+
+def visible_pairs(call: Call) -> Tensor:
+    """The mask, [B, Hq, Sq, Sk], bool: which query sees which key."""
+    q, k, _ = heads_first(call)
+    meanings = _meanings(call, torch.float64)
+    return evaluate(call.spec.mask, meanings).expand(*q.shape[:3], k.shape[2])
+
+
+def default_scale(call: Call) -> float:
+    """The spec's scale at this call's sizes and params."""
+    return float(evaluate(call.spec.scale, _meanings(call, torch.float64)).to(torch.float64))
+
+
+def _scores(call: Call, q: Tensor, k: Tensor, real: torch.dtype) -> Tensor:
+    scale = default_scale(call) if call.scale is None else call.scale
+    products = q.to(real) @ _by_query_head(call, k).to(real).mT
+    scores = evaluate(call.spec.score, _meanings(call, real, score=products * scale))
+    return scores.to(real).expand(products.shape)
+
+
+def _by_query_head(call: Call, tensor: Tensor) -> Tensor:
+    return tensor.repeat_interleave(call.spec.group, dim=1)
+
+
+def _weighted_sum(weights: Tensor, seen: Tensor, v: Tensor) -> Tensor:
+    """sum_j weights_ij v_j over what row i sees: no weight of 0 ever meets a NaN (rule 4)."""
+    strange = ~v.isfinite().all(-1)  # [B, H, Sk]
+    out = weights @ torch.where(strange.unsqueeze(-1), 0.0, v)
+    for key in strange.any(0).any(0).nonzero().flatten().tolist():
+        term = weights[..., key, None] * v[:, :, None, key]
+        hit = (seen[..., key] & strange[:, :, None, key]).unsqueeze(-1)
+        out = out + torch.where(hit, term, 0.0)
+    return out
+
+
+def _gated(call: Call, out: Tensor) -> Tensor:
+    if not call.spec.head_gate:
+        return out
+    gate = call.tensors["head_gate"].to(out.dtype)[None, :, None, None]
+    return torch.where(gate == 0, 0.0, out * gate)  # a closed head gives 0, whatever its v holds
+
+
+def _meanings(call: Call, real: torch.dtype, **values: Tensor) -> Meanings:
+    q, k, _ = heads_first(call)
+    batch, heads, q_len, d = q.shape
+    kv_len = k.shape[2]
+    h = torch.arange(heads)[:, None, None]
+    q_idx = torch.arange(q_len)[:, None]
+    names = {
+        "b": torch.arange(batch)[:, None, None, None],
+        "h": h,
+        "h_kv": h // call.spec.group,
+        "q_idx": q_idx,
+        "kv_idx": torch.arange(kv_len),
+        "q_pos": q_idx + kv_len - q_len,
+        "q_len": torch.tensor(q_len),
+        "kv_len": torch.tensor(kv_len),
+        "d": torch.tensor(d),
+    }
+    kinds = {param.name: torch.int64 if param.kind == "int" else real for param in call.spec.params}
+    params = {name: torch.tensor(call.params[name], dtype=kind) for name, kind in kinds.items()}
+    return Meanings(names | params | values, call.tensors, real)

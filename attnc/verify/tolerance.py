@@ -1,0 +1,116 @@
+"""How far a kernel may be from the truth: twice as far as plain PyTorch in its dtype.
+
+A fixed tolerance fails good kernels and passes bad ones (FAULTS G04).  Here the float64 reference
+is the truth, and a plain PyTorch computation in the kernel's own dtype says what its rounding
+costs on these very inputs.  The floor is a few roundings (half units in the last place): of the
+output's dtype at the output's scale, and of float32 at the largest score (an error of one there
+moves every weight by as much; rule 9 grants each function of a formula 4 units).  With half
+inputs a formula may use cheaper forms, whose error does not shrink with the score: lse is then
+free by an eighth of a rounding of that dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnc.verify.reference import Dense
+
+FACTOR = 2.0  # times the error of plain PyTorch
+OUT_ROUNDINGS = 2.0  # of the output's dtype that are free
+SCORE_ROUNDINGS = 8.0  # of float32 at the largest score
+HALF_LSE_ROUNDINGS = 1 / 8  # of the inputs' dtype, where that is fp16 or bf16
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One result held against the reference.
+
+    `error` and `limit` are largest absolute differences; `compared` counts the elements;
+    `problem` says what is wrong when no numbers need comparing to know it.
+    """
+
+    what: str  # out | lse
+    error: float = 0.0
+    limit: float = 0.0
+    compared: int = 0
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong.  An error that is NaN is not within any limit."""
+        return not self.problem and self.error <= self.limit
+
+    @property
+    def ratio(self) -> float:
+        """The error as a part of the limit; 0 where both are 0."""
+        return self.error / self.limit if self.limit else (0.0 if self.error == 0 else torch.inf)
+
+
+def compare_out(got: Tensor, truth: Dense, plain: Dense) -> Comparison:
+    """Judge an output: `plain.out` has the dtype that `got` must have.
+
+    A row without a visible key must be 0 exactly.
+    """
+    if problem := _misfit(got, truth.out.shape, plain.out.dtype, truth.out, plain.out):
+        return Comparison("out", problem=problem)
+    rows = truth.lse == -torch.inf
+    if rows.shape != truth.out.shape[:-1]:
+        rows = rows.transpose(1, 2)  # bshd
+    if got[rows].count_nonzero():
+        return Comparison("out", problem="a row without a visible key is not 0")
+    floor = OUT_ROUNDINGS * _rounding(plain.out.dtype) + _score_floor(truth.largest)
+    return _within("out", got, truth.out, plain.out, floor * _scale(truth.out))
+
+
+def compare_lse(got: Tensor, truth: Dense, plain: Dense) -> Comparison:
+    """Judge a log-sum-exp: float32, -inf exactly where no key is visible."""
+    if problem := _misfit(got, truth.lse.shape, torch.float32, truth.lse, plain.lse):
+        return Comparison("lse", problem=problem)
+    finite = truth.lse.isfinite()
+    if not torch.equal(got[~finite].double(), truth.lse[~finite]):
+        return Comparison("lse", problem="not -inf where no key is visible")
+    scale = max(truth.largest, _scale(truth.lse[finite]))
+    floor = _score_floor(scale)
+    if plain.out.dtype in (torch.float16, torch.bfloat16):
+        floor += HALF_LSE_ROUNDINGS * _rounding(plain.out.dtype) * max(1.0, scale)
+    return _within("lse", got[finite], truth.lse[finite], plain.lse[finite], floor)
+
+
+def _misfit(
+    got: Tensor, shape: torch.Size, dtype: torch.dtype, truth: Tensor, plain: Tensor
+) -> str:
+    if got.shape != shape:
+        return f"shape {list(got.shape)} instead of {list(shape)}"
+    if got.dtype is not dtype:
+        return f"dtype {got.dtype} instead of {dtype}"
+    if truth.isnan().any() or plain.isnan().any():
+        return "the reference itself has a NaN: these inputs judge nothing"
+    if count := int(got.isnan().sum()):
+        return f"{count} of {got.numel()} elements are NaN"
+    return ""
+
+
+def _within(what: str, got: Tensor, truth: Tensor, plain: Tensor, floor: float) -> Comparison:
+    if not got.numel():
+        return Comparison(what)
+    limit = FACTOR * _distance(plain, truth) + floor
+    return Comparison(what, _distance(got, truth), limit, got.numel())
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).abs().max())
+
+
+def _scale(tensor: Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
+
+
+def _score_floor(scale: float) -> float:
+    return SCORE_ROUNDINGS * _rounding(torch.float32) * max(1.0, scale)
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps / 2
