@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attnc.python_api import compile as compile
-    from attnc.spec import Spec as Spec
-    from attnc.spec import read_spec as read_spec
+    from attnc.python_api import compile
+    from attnc.spec import Spec, formula, param, read_spec, tensor, where
 
 # Public names and where they live; loaded on first use, so that `import attnc` costs nothing.
 _HOMES = {
-    "compile": "attnc.python_api",
     "Spec": "attnc.spec",
+    "compile": "attnc.python_api",
+    "formula": "attnc.spec",
+    "param": "attnc.spec",
     "read_spec": "attnc.spec",
     "tensor": "attnc.spec",
-    "param": "attnc.spec",
+    "where": "attnc.spec",
 }
 
-__all__ = ["Spec", "__version__", "compile", "param", "read_spec", "tensor"]
+__all__ = [
+    "Spec",
+    "__version__",
+    "compile",
+    "formula",
+    "param",
+    "read_spec",
+    "tensor",
+    "where",
+]
 
 
 def __getattr__(name: str) -> Any:

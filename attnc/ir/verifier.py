@@ -42,16 +42,16 @@ class IRError(Exception):
     """A program broke a rule of the IR: a bug of attnc's own, never the user's mistake."""
 
 
-def verify_program(program: Program) -> None:
-    """Raise IRError at the first rule of its own level that the program breaks."""
+def verify(program: Program | Kernel, level: Level) -> None:
+    """Raise IRError at the first rule of the level that a program, or one kernel, breaks."""
+    if isinstance(program, Kernel):
+        _Checker(program, level).check()
+        return
+    if program.level is not level:
+        raise IRError(f"the program says it is {program.level.value}, not {level.value}")
     _once("kernel", [kernel.name for kernel in program.kernels])
     for kernel in program.kernels:
-        verify_kernel(kernel, program.level)
-
-
-def verify_kernel(kernel: Kernel, level: Level) -> None:
-    """Raise IRError at the first rule that the kernel breaks."""
-    _Checker(kernel, level).check()
+        _Checker(kernel, level).check()
 
 
 def _once(what: str, names: Iterable[str]) -> None:

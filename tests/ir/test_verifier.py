@@ -21,14 +21,14 @@ from attnc.ir.nodes import (
     Store,
     Update,
 )
-from attnc.ir.verifier import IRError, verify_kernel
+from attnc.ir.verifier import IRError, verify
 from attnc.symbols import b, kv_idx, kv_len, q_idx
 from tests.ir import programs
 from tests.ir.programs import D_IDX, body, kernel, lets, reductions, with_loop
 
 
 def test_the_kernel_itself_is_well_formed() -> None:
-    verify_kernel(kernel(), Level.STREAMED)
+    verify(kernel(), Level.STREAMED)
 
 
 def loop_with(*more: Let) -> Kernel:
@@ -80,7 +80,7 @@ BROKEN = [
 @pytest.mark.parametrize(("broken", "message"), BROKEN, ids=[text for _, text in BROKEN])
 def test_refuses(broken: Kernel, message: str) -> None:
     with pytest.raises(IRError) as caught:
-        verify_kernel(broken, Level.STREAMED)
+        verify(broken, Level.STREAMED)
     assert message in str(caught.value)
 
 
@@ -88,7 +88,7 @@ def test_refuses_two_axes_of_one_name() -> None:
     axis = Axis("q", "rows", kv_len, Integer(16), q_idx, Integer(0))
     twice = replace(kernel(), axes=(*kernel().axes, axis))
     with pytest.raises(IRError, match="axis q is declared twice"):
-        verify_kernel(twice, Level.STREAMED)
+        verify(twice, Level.STREAMED)
 
 
 def ready(*body_of_loop: Let, updates: tuple[Update, ...]) -> Kernel:
@@ -106,25 +106,25 @@ def _dots() -> tuple[Let, ...]:
 def test_ready_kernels_carry_values() -> None:
     row = Let("row", Collapse("sum", "s", "k"), ("q",))
     grown = Let("grown", Formula(Symbol("l") + Symbol("row")), ("q",))
-    verify_kernel(ready(row, grown, updates=(Update("l", "grown"),)), Level.READY)
+    verify(ready(row, grown, updates=(Update("l", "grown"),)), Level.READY)
 
 
 def test_refuses_an_update_of_another_shape() -> None:
     with pytest.raises(IRError, match="l becomes s, whose axes differ"):
-        verify_kernel(ready(updates=(Update("l", "s"),)), Level.READY)
+        verify(ready(updates=(Update("l", "s"),)), Level.READY)
 
 
 def test_refuses_an_update_of_what_was_never_started() -> None:
     with pytest.raises(IRError, match="q_tile is updated but was never started"):
-        verify_kernel(ready(updates=(Update("q_tile", "s"),)), Level.READY)
+        verify(ready(updates=(Update("q_tile", "s"),)), Level.READY)
 
 
 def test_refuses_a_sum_onto_another_shape() -> None:
     onto = Let("x", Dot("q_tile", "k_tile", "d", "l"), ("q", "k"))
     with pytest.raises(IRError, match="x adds a product over k, q to l"):
-        verify_kernel(ready(onto, updates=()), Level.READY)
+        verify(ready(onto, updates=()), Level.READY)
 
 
 def test_refuses_declared_reductions_in_a_ready_kernel() -> None:
     with pytest.raises(IRError, match="cannot stand in a ready kernel"):
-        verify_kernel(kernel(), Level.READY)
+        verify(kernel(), Level.READY)
