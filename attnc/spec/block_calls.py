@@ -68,7 +68,7 @@ def _bind(
     names = [argument.name for argument in block.arguments]
     problem = ""
     if len(args) > len(names):
-        problem = f"takes at most {len(names)} arguments, not {len(args)}"
+        problem = f"takes at most {len(names)} argument{'s' if len(names) > 1 else ''}, not {len(args)}"
     given = dict(zip(names, args, strict=False))
     for keyword in keywords:
         if keyword.arg not in names:

@@ -21,6 +21,7 @@ from attnc.spec.yaml_reader import Mapping, Node, Scalar, Sequence
 from attnc.symbols import MAX_PARAM
 
 _ROLES = {"scale": "1/sqrt(d)", "score": "score", "mask": "true"}
+_CHECK_LENGTHS = {"q_len": 128, "kv_len": 128}  # what an entry of `check` leaves out
 _DEFAULT_CHECK = (  # tails, one, zero, more keys than queries and fewer
     Sizes(batch=2, q_len=200, kv_len=333),
     Sizes(batch=1, q_len=64, kv_len=64),
@@ -108,7 +109,7 @@ class _Checker:
                 node.span if node else self.root.source.span(self.root.start, self.root.start + 1)
             )
             advice = (
-                "write a name that is an identifier"
+                "for example my_spec"
                 if node
                 else "the file's stem is no identifier: write name: my_spec"
             )
@@ -237,22 +238,22 @@ class _Checker:
         return Sizes(**lengths, params=params)
 
     def _check(self, params: tuple[Param, ...]) -> tuple[Sizes, ...]:
-        needed = [param.name for param in params if param.default is None]
-        if "check" not in self.values:
-            for name in needed if self.root.get("check") is None else ():
-                self.report.append(
-                    mistakes.CheckNeedsParam(self._node("params", name).span, name=name)
-                )
-            return _DEFAULT_CHECK
+        required = [p.name for p in params if not _has(self._node("params", p.name), "default")]
         node = self.root.get("check")
+        if node is None:
+            for name in required:
+                self._needs_check(self._node("params", name), name)
+            return _DEFAULT_CHECK
         items = node.items if isinstance(node, Sequence) else ()
         entries: list[Sizes] = []
-        for item, given in zip(items, self.values["check"], strict=True):
-            given = given or {}
-            for name in (name for name in needed if name not in given):
-                self.report.append(mistakes.CheckNeedsParam(item.span, name=name))
-            entries.append(self._sizes({"q_len": 128, "kv_len": 128} | given))
+        for item, given in zip(items, self.values.get("check", ()), strict=False):
+            for name in (name for name in required if not _has(item, name)):
+                self._needs_check(item, name)
+            entries.append(self._sizes(_CHECK_LENGTHS | (given or {})))
         return tuple(entries)
+
+    def _needs_check(self, node: Node, name: str) -> None:
+        self.report.append(mistakes.CheckNeedsParam(node.span, name=name))
 
     def _schedule(self) -> FrozenMap[int | tuple[int, ...]] | None:
         schedule = self.values.get("schedule", "auto")
@@ -269,3 +270,8 @@ class _Checker:
             if isinstance(value, Sequence):
                 spans |= {f"{key}.{at}": item.span for at, item in enumerate(value.items)}
         return FrozenMap(spans)
+
+
+def _has(node: Node, key: str) -> bool:
+    """Say whether a mapping has a key; anything else is another mistake, reported already."""
+    return not isinstance(node, Mapping) or node.get(key) is not None

@@ -153,8 +153,8 @@ class FormulaReader:
         if name == "inf":
             self.fail(node, mistakes.StrayInfinity)
         if tensor := self.declared.tensors.get(name):
-            shape = ", ".join(map(str, tensor.shape))
-            self.fail(node, mistakes.TensorNotIndexed, name=name, shape=shape)
+            usual = tensor_reads.usual_index(tensor)
+            self.fail(node, mistakes.TensorNotIndexed, name=name, usual=usual)
         if name in BLOCKS:
             return read_call(self, BLOCKS[name], node, (), ())
         unknown_words.fail_name(self, node)

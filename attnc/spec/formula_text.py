@@ -72,12 +72,21 @@ class FormulaText:
             # The scan has matched the brackets, so these two only make a leading blank harmless.
             tree = ast.parse(f"({self.text}\n)", mode="eval")
         except SyntaxError as error:
-            at = max(0, min((error.offset or 2) - 2, len(self.text)))
-            raise mistakes.FormulaSyntax(self.span(at, at + 1), problem=_plain(error.msg)) from None
+            raise self._no_formula(error) from None
         except (RecursionError, MemoryError):
             place = self.span(0, len(self.text))
             raise mistakes.FormulaTooDeep(place, limit=MAX_NESTING) from None
         return _shift(tree.body)
+
+    def _no_formula(self, error: SyntaxError) -> mistakes.FormulaSyntax:
+        """Say where Python's parser stopped, without its guesses about Python."""
+        first, last = self.bounds()
+        at = (error.offset or 2) - 2
+        if error.lineno != 1 or at >= last:
+            problem, at = "the formula stops before it is complete", last - 1
+        else:
+            problem = "the formula makes no sense from here on"
+        return mistakes.FormulaSyntax(self.span(max(at, first), max(at, first) + 1), problem=problem)
 
     def _scan(self) -> None:
         """Check characters, counts and brackets from left to right."""
@@ -105,12 +114,13 @@ class FormulaText:
             raise mistakes.FormulaSyntax(place, problem="this bracket is never closed")
 
     def _bracket(self, at: int, opened: list[int]) -> None:
-        char, place = self.text[at], self.span(at, at + 1)
+        char = self.text[at]
         if char in "([":
             opened.append(at)
             if len(opened) > MAX_NESTING:
-                raise mistakes.FormulaTooDeep(place, limit=MAX_NESTING)
+                raise mistakes.FormulaTooDeep(self.span(at, at + 1), limit=MAX_NESTING)
         elif char in ")]" and (not opened or self.text[opened.pop()] + char not in ("()", "[]")):
+            place = self.span(at, at + 1)
             raise mistakes.FormulaSyntax(place, problem="this bracket closes nothing")
 
     def _check_number(self, start: int, end: int) -> None:
@@ -146,11 +156,6 @@ def _shift(tree: ast.expr) -> ast.expr:
             node.col_offset -= 1
             node.end_col_offset = (node.end_col_offset or 0) - 1
     return tree
-
-
-def _plain(problem: str) -> str:
-    """Python's message, without its guesses about Python."""
-    return "this is not a formula" if "Perhaps" in problem or "Maybe" in problem else problem
 
 
 def with_parentheses(text: FormulaText, node: ast.Compare) -> str | None:

@@ -47,7 +47,7 @@ def given(node: Node) -> str:
             shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
             return f"the text {shown!r}" if node.style else repr(shown)
         case Sequence():
-            return "a list"
+            return f"a list of {len(node.items)}" if node.items else "an empty list"
         case _:
             return "a mapping"
 
@@ -132,7 +132,7 @@ class Choice:
         refuse(self, node, name)
 
     def expected(self) -> str:
-        return ", ".join(self.words) if len(self.words) < 3 else f"one of {', '.join(self.words)}"
+        return " or ".join(self.words) if len(self.words) < 3 else f"one of {', '.join(self.words)}"
 
     def json_schema(self) -> Json:
         return {"enum": list(self.words)}

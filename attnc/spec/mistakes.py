@@ -260,7 +260,7 @@ class IndexNotInteger(SpecError):
 class TensorNotIndexed(SpecError):
     code = "spec/tensor-not-indexed"
     message = "tensor {name!r} must be indexed here"
-    help = "write {name}[{shape}] with an index for each axis"
+    help = "give an index for each axis, for example {usual}"
 
 
 class ZeroScale(SpecError):

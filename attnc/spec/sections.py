@@ -23,8 +23,16 @@ class OneOf:
     def read(self, node: Node, name: str, report: Report) -> Any:
         for kind in self.kinds:
             if _shape(kind) is type(node):
-                return kind.read(node, name, report)
+                return self._read(kind, node, name, report)
         refuse(self, node, name)
+
+    def _read(self, kind: Kind, node: Node, name: str, report: Report) -> Any:
+        try:
+            return kind.read(node, name, report)
+        except mistakes.BadValue as error:
+            if error.span != node.span:
+                raise
+        refuse(self, node, name)  # in words that name every kind
 
     def expected(self) -> str:
         return " or ".join(kind.expected() for kind in self.kinds)
@@ -52,9 +60,9 @@ class List:
         if not isinstance(node, Sequence) or not self.least <= len(node.items) <= self.most:
             refuse(self, node, name)
         values: list[Any] = []
-        for item in node.items:
+        for at, item in enumerate(node.items):
             value = gathered(
-                lambda item=item: self.item.read(item, f"each item of {name}", report), report
+                lambda item=item, at=at: self.item.read(item, f"{name}[{at}]", report), report
             )
             if self.unique and value in values:
                 report.append(
@@ -130,7 +138,7 @@ class Section:
             report.append(mistakes.NotBuiltYet(key.span, feature=feature, advice=advice))
             return
         names = [each.name for each in self.fields]
-        close = difflib.get_close_matches(name, [*names, *self.later], 1, 0.5)
+        close = difflib.get_close_matches(name, [*names, *self.later], 1)
         advice = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(names)}"
         shown = name if name.isprintable() and len(name) <= 40 else f"{name[:37]!r}..."
         report.append(mistakes.UnknownKey(key.span, where=self.what, key=shown, advice=advice))

@@ -41,6 +41,14 @@ def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
     return symbols.Read(table, *indices)  # pyright: ignore
 
 
+_INDEX = {"batch": "b", "heads": "h", "kv_heads": "h_kv", "q_len": "q_idx", "kv_len": "kv_idx"}
+
+
+def usual_index(tensor: Tensor) -> str:
+    """How a tensor is usually indexed, for advice: `bias[h, q_idx, kv_idx]`."""
+    return f"{tensor.name}[{', '.join(_INDEX.get(str(dim), '0') for dim in tensor.shape)}]"
+
+
 def declared_tensor(reader: FormulaReader, node: ast.Name) -> Tensor:
     """The declared tensor that a name stands for, noted as used."""
     tensor = reader.declared.tensors.get(node.id)

@@ -145,7 +145,7 @@ class _Composer:
             raise mistakes.BadYaml(self.source.span(at, at + 1), problem=_problem(error)) from None
         except yaml.reader.ReaderError as error:
             place = self.source.span(error.position, error.position + 1)
-            raise mistakes.BadCharacter(place, char=f"U+{ord(str(error.character)):04X}") from None
+            raise mistakes.BadCharacter(place, char=_code(error.character)) from None
 
     def document(self) -> Node | None:
         """The one document of the text, or None when the text is empty."""
@@ -206,6 +206,11 @@ class _Composer:
                 raise mistakes.DuplicateKey(key.span, key=key.value, line=line)
             entries[key.value] = Entry(key, self.node(next(self.events), depth + 1))
         return tuple(entries.values()), event.end_mark.index
+
+
+def _code(character: str | int) -> str:
+    """How messages name a character that cannot be shown."""
+    return f"U+{character if isinstance(character, int) else ord(character):04X}"
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
