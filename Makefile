@@ -1,5 +1,7 @@
 # Everything runs in this folder's own .venv; only Python 3.11 or newer and a package index are needed.
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python that runs and is new enough; a name on the path alone may be an empty shim.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+    $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
@@ -36,6 +38,7 @@ generated: $(STAMP)
 	$(BIN)/attnc compile specs/ -o generated/
 
 $(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "attnc needs Python 3.11 or newer with venv" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[verify,dev]'
 	touch $(STAMP)
