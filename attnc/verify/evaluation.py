@@ -33,6 +33,7 @@ class Environment:
     values: Mapping[str, Array]
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
     lookup: Callable[[str], Array | None] | None = None  # asked for a name that `values` lacks
+    element: Callable[[str, list[Array]], Array] | None = None  # asked in place of `tensors`
 
     def get(self, name: str) -> Array:
         """Return the value of a name; `q_pos` follows from the lengths by itself."""
@@ -84,8 +85,11 @@ def _constant(expr: Basic) -> Array | None:
 
 def _read(expr: Read, env: Environment) -> Array:
     """Read a user tensor; an index outside its shape reads 0."""
+    found = [_evaluate(index, env) for index in expr.indices]
+    if env.element is not None:
+        return env.element(expr.tensor, found)
     tensor = env.tensors[expr.tensor]
-    indices = np.broadcast_arrays(*(_evaluate(index, env) for index in expr.indices))
+    indices = np.broadcast_arrays(*found)
     inside = reduce(
         np.logical_and,
         [(0 <= i) & (i < size) for i, size in zip(indices, tensor.shape, strict=True)],

@@ -6,7 +6,7 @@ Causal attention with grouped heads: two levels of the same meaning.
 from __future__ import annotations
 
 import sympy
-from sympy import And, Integer, Lt, Max, Min, Ne, Symbol, exp, log, oo, true
+from sympy import Abs, And, Float, Integer, Lt, Max, Min, Symbol, exp, log, oo, true
 from sympy.logic.boolalg import Boolean
 
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, new, old, tile_symbol
@@ -238,20 +238,21 @@ def streamed(mask: Boolean = CAUSAL) -> Program:
 
 def ready_body(masked: bool, mask: Boolean) -> tuple[Let, ...]:
     """The body of a READY loop, with the select when `masked`."""
-    score = "dots"
+    score = "signed"
     select: tuple[Let, ...] = ()
     key_guard = And(KEYS, kv_idx < whole("key_stop")) if masked else true
     if masked:
-        score = "dots_visible"
+        score = "score_visible"
         select = (
             Let("visible", Formula(mask), ("q", "k"), "i1"),
-            Let(score, Formula(Where(Ne(whole("visible"), 0), real("dots"), -oo)), ("q", "k")),
+            Let(score, Formula(Where(Symbol("visible"), real("signed"), -oo)), ("q", "k")),
         )
     factor, anchor = real("factor"), real("anchor")
     return (
         Let("k_tile", Load("k", (b, h_kv, kv_idx, D_IDX), key_guard), ("k", "d"), "element"),
         Let("v_tile", Load("v", (b, h_kv, kv_idx, E_IDX), key_guard), ("k", "e"), "element"),
         Let("dots", Dot("q_tile_values", "k_tile", "d"), ("q", "k")),
+        Let("signed", Formula(real("dots") * real("scale_sign")), ("q", "k")),
         *select,
         Let("tile_max", Collapse("max", score, "k"), ("q",)),
         Let("row_max_new", Formula(Max(real("row_max"), real("tile_max") * factor)), ("q",)),
@@ -287,7 +288,7 @@ def ready() -> Program:
         scalar(
             "all_stop", FloorDiv(Clamp(whole("q_first") + kv_len - q_len + 1, 0, kv_len), BLOCK_KV)
         ),
-        Let("factor", Formula(SCALE * LOG2E), ()),
+        Let("factor", Formula(Max(Abs(SCALE) * LOG2E, Float("2e-38"))), ()),
         Start("row_max", Fill(-oo), ("q",)),
         Start("row_sum", Fill(Integer(0)), ("q",)),
         Start("acc", Fill(Integer(0)), ("q", "e")),
@@ -316,7 +317,8 @@ def ready() -> Program:
         ),
         *STORES,
     )
-    return Program(interface(CAUSAL), (frame(body),), Level.READY)
+    sign = Scalar("scale_sign", "sign", "sign of scale")
+    return Program(interface(CAUSAL), (frame(body, (sign,)),), Level.READY)
 
 
 __all__ = ["attention_spec", "naive", "ready", "streamed"]

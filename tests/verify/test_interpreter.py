@@ -13,6 +13,7 @@ from attnc.verify.interpreter import OutOfBounds, Visit, run
 from tests.verify import kernels
 
 PROGRAMS = {"naive": kernels.naive(), "streamed": kernels.streamed(), "ready": kernels.ready()}
+CALL = {"scale": 0.25, "scale_sign": 1}
 SIZES = [(1, 1), (16, 16), (33, 50), (50, 33), (5, 0), (7, 64)]
 
 
@@ -51,7 +52,7 @@ def edit(program: Program, change) -> Program:
 @pytest.mark.parametrize("level", PROGRAMS)
 def test_gives_attention(level: str, sizes: tuple[int, int]) -> None:
     data = tensors(*sizes)
-    got = run(PROGRAMS[level], data, {"scale": 0.25}, (32, 16))
+    got = run(PROGRAMS[level], data, CALL, (32, 16))
     expected = dense(**data, scale=0.25)
     for name in ("out", "lse"):
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-12, atol=1e-14, err_msg=name)
@@ -59,14 +60,14 @@ def test_gives_attention(level: str, sizes: tuple[int, int]) -> None:
 
 def test_the_tile_shape_does_not_matter() -> None:
     data = tensors(45, 70, batch=1)
-    small = run(PROGRAMS["ready"], data, {"scale": 0.25}, (16, 32))
-    large = run(PROGRAMS["ready"], data, {"scale": 0.25}, (64, 16))
+    small = run(PROGRAMS["ready"], data, CALL, (16, 32))
+    large = run(PROGRAMS["ready"], data, CALL, (64, 16))
     np.testing.assert_allclose(small["out"], large["out"], rtol=1e-12)
 
 
 def test_counts_the_tiles_it_visits() -> None:
     visits: list[Visit] = []
-    run(PROGRAMS["ready"], tensors(64, 64, batch=1), {"scale": 0.25}, (32, 16), visits)
+    run(PROGRAMS["ready"], tensors(64, 64, batch=1), CALL, (32, 16), visits)
     first_head = [visit for visit in visits if visit.instance[1:] == (0, 0)]
     assert [(v.instance[0], v.tile, v.masked) for v in first_head] == [
         (0, 0, True),
@@ -85,7 +86,7 @@ def test_a_read_past_the_end_is_an_error() -> None:
         return statement
 
     with pytest.raises(OutOfBounds, match=r"^q\[0, 0, 5, 0\] of shape"):
-        run(edit(PROGRAMS["ready"], unguard), tensors(5, 5), {"scale": 0.25}, (16, 16))
+        run(edit(PROGRAMS["ready"], unguard), tensors(5, 5), CALL, (16, 16))
 
 
 def test_a_write_past_the_end_is_an_error() -> None:
@@ -93,7 +94,7 @@ def test_a_write_past_the_end_is_an_error() -> None:
         return replace(statement, guard=true) if isinstance(statement, Store) else statement
 
     with pytest.raises(OutOfBounds, match=r"^out\[0, 0, 5, 0\] of shape"):
-        run(edit(PROGRAMS["ready"], unguard), tensors(5, 5), {"scale": 0.25}, (16, 16))
+        run(edit(PROGRAMS["ready"], unguard), tensors(5, 5), CALL, (16, 16))
 
 
 def test_what_is_never_stored_stays_nan() -> None:
@@ -101,13 +102,13 @@ def test_what_is_never_stored_stays_nan() -> None:
     kernel = program.kernels[0]
     body = tuple(s for s in kernel.body if not (isinstance(s, Store) and s.buffer == "lse"))
     silent = replace(program, kernels=(replace(kernel, body=body),))
-    assert np.isnan(run(silent, tensors(5, 5), {"scale": 0.25})["lse"]).all()
+    assert np.isnan(run(silent, tensors(5, 5), CALL)["lse"]).all()
 
 
 def test_a_poisoned_key_that_no_row_sees_reaches_no_result() -> None:
     data = tensors(40, 20)  # rows 0 .. 19 see nothing
     data["q"][:, :, :20] = np.nan
-    got = run(PROGRAMS["ready"], data, {"scale": 0.25}, (16, 16))
+    got = run(PROGRAMS["ready"], data, CALL, (16, 16))
     assert np.isfinite(got["out"][:, :, 20:]).all()
 
 
@@ -115,4 +116,4 @@ def test_a_shape_that_does_not_fit_is_an_error() -> None:
     data = tensors(5, 5)
     data["v"] = data["v"][:, :, :4]
     with pytest.raises(ValueError, match=r"^v has shape"):
-        run(PROGRAMS["ready"], data, {"scale": 0.25})
+        run(PROGRAMS["ready"], data, CALL)

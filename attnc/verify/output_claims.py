@@ -1,0 +1,102 @@
+"""Every element of every output of a READY kernel is written once, whatever the sizes."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+from sympy import Symbol
+
+from attnc.ir.nodes import Axis, Let, Store
+from attnc.verify.access_claims import Access, accesses
+from attnc.verify.claims import Claim, Tiling
+from attnc.verify.meaning import Meaning, Place
+
+Term = Any
+
+
+def store_claims(tiling: Tiling) -> list[Claim]:
+    """Every element of every output is written, once."""
+    outputs = [buffer.name for buffer in tiling.kernel.buffers if buffer.role == "output"]
+    what = "every element of {} is stored once"
+    return [Claim(what.format(n), lambda m, n=n: _stored_once(tiling, n, m)) for n in outputs]
+
+
+def _stored_once(tiling: Tiling, buffer: str, m: Meaning) -> Term:
+    """Pick any element; count the stores of which some lane of some instance hits it."""
+    sizes = tiling.kernel.buffer(buffer).sizes
+    target = [
+        m.pick_between(f"element {n}", 0, m.formula(size, Place({})))
+        for n, size in enumerate(sizes)
+    ]
+    stores = [a for a in accesses(tiling) if isinstance(a.node, Store) and a.node.buffer == buffer]
+    hits = [_hit(store, target, number, m) for number, store in enumerate(stores)]
+    unique = (m.negate(m.both(one, other)) for one, other in combinations(hits, 2))
+    return m.both(m.either(*hits), *unique)
+
+
+def _hit(store: Access, target: list[Term], number: int, m: Meaning) -> Term:
+    """Whether the one lane that has the indices of the element exists and stores it."""
+    tiling = store.tiling
+    at: dict[str, Term] = {}
+    for index, wanted in zip(store.node.index, target, strict=True):
+        if not isinstance(index, Symbol) or index.name in at:
+            return False
+        at[index.name] = wanted
+    place = Place(at)
+    conditions: list[Term] = []
+    lanes = [axis for axis in tiling.kernel.axes if axis.index.name in at]
+    if not {axis.name for axis in lanes} >= _needed(tiling, store):
+        return False
+    for dim in tiling.kernel.grid:
+        digit = at.get(dim.index.name)
+        if digit is None:
+            digit = _row_tile(tiling, m, place, f"{dim.index.name} {number}")
+        place = place.moved(**{dim.index.name: digit})
+        conditions.append(m.between(0, digit, m.formula(dim.extent, place)))
+    conditions += [_owns(axis, m, place) for axis in lanes]
+    return m.both(*conditions, m.truth(store.node.guard, place))
+
+
+def _needed(tiling: Tiling, store: Access) -> set[str]:
+    """Axes of the stored value."""
+    let = next(s for s in tiling.kernel.body if isinstance(s, Let) and s.name == store.node.value)
+    return set(let.axes)
+
+
+def _row_tile(tiling: Tiling, m: Meaning, place: Place, name: str) -> Term:
+    """The row in question by the tile's length, rounded down: there is always one such number."""
+    tile, length = m.pick(name), m.formula(tiling.rows.tile, place)
+    m.given(m.between(0, place.at[tiling.rows.index.name] - tile * length, length))
+    return tile
+
+
+def _owns(axis: Axis, m: Meaning, place: Place) -> Term:
+    """Whether the tile of an axis holds the position in question."""
+    first, length = m.formula(axis.first, place), m.formula(axis.tile, place)
+    return m.between(first, place.at[axis.index.name], first + length)
+
+
+def grid_claims(tiling: Tiling) -> list[Claim]:
+    """Distinct program numbers are distinct instances, and no two own the same row."""
+    return [
+        Claim("the grid's numbers and its instances match one to one", lambda m: _radix(tiling, m)),
+        Claim("no row belongs to two tiles", lambda m: _one_tile(tiling, m)),
+    ]
+
+
+def _radix(tiling: Tiling, m: Meaning) -> Term:
+    """Digit + extent * rest has one solution with 0 <= digit < extent, whatever extent and rest."""
+    extent, rests = m.pick("extent"), [m.pick("rest 1"), m.pick("rest 2")]
+    m.given(extent >= 1)
+    digits = [m.pick_between(f"digit {n}", 0, extent) for n in (1, 2)]
+    m.given(digits[0] + extent * rests[0] == digits[1] + extent * rests[1])
+    return m.both(digits[0] == digits[1], rests[0] == rests[1])
+
+
+def _one_tile(tiling: Tiling, m: Meaning) -> Term:
+    row = m.pick("row")
+    tile = tiling.kernel.grid[0].index.name
+    places = [Place({tile: m.pick(f"tile {n}"), tiling.rows.index.name: row}) for n in (1, 2)]
+    m.given(*(_owns(tiling.rows, m, place) for place in places))
+    return places[0].at[tile] == places[1].at[tile]

@@ -1,0 +1,161 @@
+"""Prove for all sizes that a READY program visits, selects and touches what its spec says.
+
+Lengths, params, heads, tile numbers and tensor elements are free; the tile shape is concrete.  A
+claim that the solver refutes is evaluated again on the numbers of the counterexample, without the
+solver; only if it fails there too is it reported as refuted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import z3
+
+from attnc.ir.nodes import Kernel, Program
+from attnc.spec.schema import AttentionSpec
+from attnc.symbols import MAX_PARAM
+from attnc.verify.access_claims import access_claims, hidden_key_claims
+from attnc.verify.claims import Claim, Tiling, coverage_claims
+from attnc.verify.integer_claims import overflow_claims
+from attnc.verify.meaning import ConcreteMeaning, SolverMeaning, Subject
+from attnc.verify.obligations import Obligation
+from attnc.verify.output_claims import grid_claims, store_claims
+from attnc.verify.piece_claims import piece_claims
+from attnc.verify.tightness import tightness_claims
+
+Blocks = tuple[int, int]  # BLOCK_Q, BLOCK_KV
+
+EFFORT = 4_000_000  # z3's own resource count: about a second or two
+SMALL_LENGTH, SMALL_PARAM = 300, 40
+
+
+def prove(
+    spec: AttentionSpec, program: Program, blocks: Iterable[Blocks] | None = None
+) -> tuple[Obligation, ...]:
+    """Discharge every claim about every kernel of a READY program.
+
+    `blocks`: tile shapes; those of the program's schedule table when left out.
+    Returns: an obligation for each claim, over all tile shapes together; `effort` is z3's resource
+    count, which depends on nothing but the program and the spec.
+    """
+    shapes = list(dict.fromkeys(blocks or shapes_of(program)))
+    found: list[Obligation] = []
+    for kernel in program.kernels:
+        for claim in claims_of(Tiling(kernel), spec):
+            name = claim.name if len(program.kernels) == 1 else f"{kernel.name}: {claim.name}"
+            found.append(replace(_over_shapes(claim, spec, kernel, shapes), name=name))
+    return tuple(found)
+
+
+def shapes_of(program: Program) -> list[Blocks]:
+    """The distinct tile shapes of a program's schedule table."""
+    schedules = (row.schedule for row in program.interface.schedules)
+    return list(dict.fromkeys((s.block_q, s.block_kv) for s in schedules))
+
+
+def claims_of(tiling: Tiling, spec: AttentionSpec) -> list[Claim]:
+    """All claims about a kernel."""
+    return [
+        *coverage_claims(tiling),
+        *piece_claims(tiling),
+        *access_claims(tiling),
+        *hidden_key_claims(tiling),
+        *overflow_claims(tiling),
+        *grid_claims(tiling),
+        *store_claims(tiling),
+        *tightness_claims(tiling, spec.mask),
+    ]
+
+
+def _over_shapes(
+    claim: Claim, spec: AttentionSpec, kernel: Kernel, shapes: list[Blocks]
+) -> Obligation:
+    """Prove a claim at every tile shape; the first failure is what is reported."""
+    effort, notes = 0, []
+    for block_q, block_kv in shapes if claim.depends_on_tiles else shapes[:1]:
+        one = prove_claim(claim, Subject(spec, kernel, block_q, block_kv))
+        effort += one.effort
+        if one.status != "proved":
+            return replace(one, detail=f"{block_q}x{block_kv}: {one.detail}", effort=effort)
+        notes.append(one.detail)
+    return Obligation(claim.name, "proved", next(filter(None, notes), ""), effort)
+
+
+def prove_claim(claim: Claim, subject: Subject) -> Obligation:
+    """Prove a claim at one tile shape.
+
+    Integer tensors may hold any 32-bit number; where a claim needs less, it is proved for elements
+    of at most the size of a param, and says so.
+    """
+    result = _attempt(claim, subject)
+    if result.status == "proved" or not _holds_integers(subject):
+        return result
+    modest = _attempt(claim, replace(subject, largest_element=MAX_PARAM))
+    if modest.status != "proved":
+        return result
+    note = f"for integer tensor elements up to {MAX_PARAM} in size"
+    return replace(modest, detail=note, effort=result.effort + modest.effort)
+
+
+def _holds_integers(subject: Subject) -> bool:
+    return any(tensor.dtype in ("int32", "int64") for tensor in subject.spec.tensors)
+
+
+def _attempt(claim: Claim, subject: Subject) -> Obligation:
+    meaning = SolverMeaning(subject)
+    conclusion = claim.build(meaning)
+    solver = z3.Solver(ctx=meaning.z3.context)
+    solver.set("rlimit", EFFORT)
+    solver.add(*meaning.hypotheses, *meaning.z3.facts, meaning.negate(conclusion))
+    answer = solver.check()
+    effort = int(solver.statistics().get_key_value("rlimit count"))
+    if answer == z3.unsat:
+        return Obligation(claim.name, "proved", "", effort)
+    if answer == z3.unknown:
+        return Obligation(claim.name, "undecided", f"z3: {solver.reason_unknown()}", effort)
+    status, detail = _judge(claim, meaning, _readable_model(meaning, solver))
+    return Obligation(claim.name, status, detail, effort)
+
+
+def _readable_model(meaning: SolverMeaning, solver: z3.Solver) -> Any:
+    """A counterexample with small numbers if there is one."""
+    model = solver.model()
+    solver.push()
+    for name, term in meaning.picked.items():
+        limit = SMALL_LENGTH if name in ("q_len", "kv_len") else SMALL_PARAM
+        if z3.is_int(term) and meaning.subject.limits(name) is not None:
+            solver.add(-limit <= term, term <= limit)
+    small = solver.model() if solver.check() == z3.sat else model
+    solver.pop()
+    return small
+
+
+def _judge(claim: Claim, meaning: SolverMeaning, model: Any) -> tuple[str, str]:
+    """Evaluate the claim on the counterexample's numbers."""
+    values = {name: _number(model, term) for name, term in meaning.picked.items()}
+    text = ", ".join(f"{name} = {value}" for name, value in values.items())
+
+    def element(tensor: str, indices: list[int]) -> Any:
+        inside = meaning.z3.truth_value(True)
+        terms = [meaning.z3.number(index) for index in indices]
+        return _number(model, meaning.element(tensor, terms, inside))
+
+    concrete = ConcreteMeaning(meaning.subject, values, element)
+    try:
+        conclusion = claim.build(concrete)
+    except LookupError as missing:
+        return "undecided", f"z3's counterexample cannot be evaluated ({missing}): {text}"
+    if all(concrete.hypotheses) and not conclusion:
+        return "refuted", text
+    return "undecided", f"z3's counterexample holds only for opaque parts: {text}"
+
+
+def _number(model: Any, term: Any) -> int | float:
+    value = model.eval(term, model_completion=True)
+    if z3.is_int_value(value):
+        return value.as_long()
+    if z3.is_rational_value(value):
+        return float(value.as_fraction())
+    raise LookupError(f"{term} has no value")

@@ -1,0 +1,96 @@
+"""Every key tile that a program visits holds a pair that the spec lets see each other.
+
+Nothing is wrong with a program that visits more, it is only slow; so for masks with parts beyond
+the interval algebra (tensor reads by position, remainders) the claim is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import sympy
+from sympy import Basic, Expr
+
+from attnc.symbols import FloorMod, Read, kv_idx
+from attnc.verify.access_claims import row_witnesses
+from attnc.verify.claims import Claim, Tiling
+from attnc.verify.meaning import ConcreteMeaning, Meaning, Place
+
+Term = Any
+
+_POSITIONS = {"q_idx", "q_pos", "kv_idx"}
+
+
+def tightness_claims(tiling: Tiling, mask: Basic) -> list[Claim]:
+    """One claim for all loops of a kernel; none where parts of the mask are beyond the algebra."""
+    if not is_claimed(mask):
+        return []
+    return [Claim("every visited tile holds a visible pair", lambda m: _wanted(tiling, m))]
+
+
+def is_claimed(mask: Basic) -> bool:
+    """Whether the interval algebra can solve every part of a mask exactly."""
+    parts = sympy.preorder_traversal(mask)
+    return not any(isinstance(part, Read | FloorMod) and _moves(part) for part in parts)
+
+
+def _moves(part: Basic) -> bool:
+    return any(str(symbol) in _POSITIONS for symbol in part.free_symbols)
+
+
+def _wanted(tiling: Tiling, m: Meaning) -> Term:
+    """Look for a visible pair among the corners, the diagonal and the edges of the mask's parts."""
+    instance = tiling.instance(m)
+    tile = m.pick("tile")
+    place = tiling.tile_at(m, instance, tile)
+    visits = (v for loop in tiling.loops for v in tiling.visits(m, loop, place, tile))
+    m.given(m.either(*visits))
+    if isinstance(m, ConcreteMeaning):
+        return _some_pair(tiling, m, place)
+    return m.either(*(tiling.visible(m, there) for there in _candidates(tiling, m, place)))
+
+
+def _some_pair(tiling: Tiling, m: ConcreteMeaning, place: Place) -> bool:
+    """Whether any pair of the tile is visible, looked up one by one."""
+    grids = []
+    for axis in (tiling.rows, tiling.columns):
+        first = m.formula(axis.first, place)
+        last = min(first + m.formula(axis.tile, place), m.formula(axis.size, place))
+        grids.append(np.arange(first, last))
+    rows, keys = np.meshgrid(*grids, indexing="ij")
+    there = place.moved(**{tiling.rows.index.name: rows, tiling.columns.index.name: keys})
+    return bool(np.any(m.array(m.subject.spec.mask, there.spec_side()) & (rows >= 0)))
+
+
+def _candidates(tiling: Tiling, m: Meaning, place: Place) -> Iterator[Place]:
+    rows, columns = tiling.rows, tiling.columns
+    first_key = m.formula(columns.first, place)
+    end = first_key + m.formula(columns.tile, place) - 1
+    keys = m.formula(columns.size, place)
+    last_key = m.choose(end < keys, end, keys - 1)
+    for key in (first_key, last_key):
+        there = place.moved(**{columns.index.name: key})
+        for row in row_witnesses(tiling, m, there):
+            yield there.moved(**{rows.index.name: row})
+    at_first = place.moved(**{columns.index.name: first_key})
+    for row in row_witnesses(tiling, m, at_first)[:2]:
+        there = place.moved(**{rows.index.name: row}).spec_side()
+        for edge in _edges(m.subject.spec.mask):
+            value = m.formula(edge, there)
+            above = m.choose(value < first_key, first_key, value)
+            inside = m.choose(above > last_key, last_key, above)
+            yield Place(there.at).moved(**{columns.index.name: inside})
+
+
+def _edges(mask: Basic) -> Iterator[Expr]:
+    """Keys at which a part of the mask changes, and their neighbours."""
+    found: list[Expr] = []
+    for relation in mask.atoms(sympy.core.relational.Relational):
+        difference = sympy.expand(relation.lhs - relation.rhs)
+        slope = difference.coeff(kv_idx)
+        rest = difference - slope * kv_idx
+        if slope in (1, -1) and not rest.has(kv_idx):
+            found += [-rest / slope + step for step in (-1, 0, 1)]
+    yield from dict.fromkeys(found)

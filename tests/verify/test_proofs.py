@@ -1,0 +1,239 @@
+"""The proofs hold for a right program, and a wrong one is refuted with numbers that show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sympy
+import z3
+from sympy import And, Integer, Ne, Symbol, true
+
+from attnc.ir.nodes import BLOCK_KV, Let, Load, Loop, Program, Store
+from attnc.spec.schema import Param, Tensor
+from attnc.symbols import FloorDiv, FloorMod, Read, b, kv_idx, q_idx, q_pos, tensor_symbol
+from attnc.verify import proofs
+from attnc.verify.claims import Tiling
+from attnc.verify.meaning import Place, SolverMeaning, Subject
+from attnc.verify.obligations import Obligation
+from attnc.verify.proofs import claims_of, prove
+from tests.verify import kernels
+from tests.verify.test_interpreter import edit
+
+SPEC, READY = kernels.attention_spec(), kernels.ready()
+SHAPES = [(32, 16)]
+
+
+def unproved(program: Program, spec=SPEC) -> dict[str, Obligation]:
+    return {o.name: o for o in prove(spec, program, SHAPES) if o.status != "proved"}
+
+
+def with_loops(change) -> Program:
+    """The program with loop number n replaced by change(n, loop)."""
+    kernel = READY.kernels[0]
+    loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
+    body = tuple(
+        change(loops.index(stmt), stmt) if isinstance(stmt, Loop) else stmt for stmt in kernel.body
+    )
+    return replace(READY, kernels=(replace(kernel, body=body),))
+
+
+def test_a_right_program_is_proved_at_several_tile_shapes() -> None:
+    found = prove(SPEC, READY, [(128, 64), (16, 32)])
+    assert len(found) > 30
+    assert {o.status for o in found} == {"proved"}
+
+
+def test_no_claim_holds_for_want_of_cases() -> None:
+    kernel = READY.kernels[0]
+    for claim in claims_of(Tiling(kernel), SPEC):
+        m = SolverMeaning(Subject(SPEC, kernel, 32, 16))
+        claim.build(m)
+        solver = z3.Solver(ctx=m.z3.context)
+        solver.add(*m.hypotheses, *m.z3.facts)
+        assert solver.check() == z3.sat, claim.name
+
+
+def test_effort_is_the_same_every_time() -> None:
+    assert prove(SPEC, READY, SHAPES) == prove(SPEC, READY, SHAPES)
+
+
+def test_the_schedule_table_says_which_shapes_to_prove() -> None:
+    assert proofs.shapes_of(READY) == [(32, 16)]
+
+
+def test_a_missing_masked_loop_is_refuted() -> None:
+    kernel = READY.kernels[0]
+    loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
+    body = tuple(stmt for stmt in kernel.body if stmt is not loops[1])
+    found = unproved(replace(READY, kernels=(replace(kernel, body=body),)))
+    assert found["every visible pair is visited"].status == "refuted"
+    assert found["every visible pair is visited"].detail.startswith("32x16: ")
+    assert "kv_len = " in found["every visible pair is visited"].detail
+
+
+def test_overlapping_pieces_are_refuted() -> None:
+    def overlap(number: int, loop: Loop) -> Loop:
+        (piece,) = loop.pieces
+        return replace(loop, pieces=(replace(piece, start=Integer(0)),)) if number else loop
+
+    assert unproved(with_loops(overlap))["no visible pair is visited twice"].status == "refuted"
+
+
+def test_an_unmasked_loop_that_goes_too_far_is_refuted() -> None:
+    def far(number: int, loop: Loop) -> Loop:
+        pieces = tuple(replace(piece, stop=piece.stop + 1) for piece in loop.pieces)
+        return loop if number else replace(loop, pieces=pieces)
+
+    found = unproved(with_loops(far))
+    assert found["loop 0: has no mask and visits visible pairs only"].status == "refuted"
+    assert found["loop 0: k_tile stays in bounds"].status == "refuted"
+
+
+def test_a_mask_that_selects_too_much_is_refuted() -> None:
+    def widen(stmt):
+        if isinstance(stmt, Let) and stmt.name == "visible":
+            return replace(stmt, value=replace(stmt.value, expr=kv_idx <= q_pos + 1))
+        return stmt
+
+    found = unproved(edit(READY, widen))
+    assert found["loop 1: exactly the visible pairs are selected"].status == "refuted"
+
+
+def test_an_unguarded_access_is_refuted() -> None:
+    def unguard(stmt):
+        if isinstance(stmt, Store):
+            return replace(stmt, guard=true)
+        if isinstance(stmt, Let) and isinstance(stmt.value, Load):
+            return replace(stmt, value=replace(stmt.value, guard=true))
+        return stmt
+
+    names = {name for name, o in unproved(edit(READY, unguard)).items() if o.status == "refuted"}
+    assert {
+        "q_tile_values stays in bounds",
+        "loop 1: k_tile stays in bounds",
+        "store to out stays in bounds",
+        "store to lse stays in bounds",
+        "loop 1: v_tile reads no key hidden from every row",
+    } <= names
+    assert "loop 0: k_tile stays in bounds" not in names  # unmasked tiles lie inside
+
+
+def test_a_guard_that_leaves_out_a_key_is_refuted() -> None:
+    def narrow(stmt):
+        if isinstance(stmt, Let) and stmt.name == "v_tile":
+            guard = And(stmt.value.guard, Ne(kv_idx, 3))
+            return replace(stmt, value=replace(stmt.value, guard=guard))
+        return stmt
+
+    assert unproved(edit(READY, narrow))["loop 1: v_tile leaves out nothing"].status == "refuted"
+
+
+def test_a_wrong_head_is_refuted() -> None:
+    def wrong(stmt):
+        if isinstance(stmt, Let) and stmt.name == "h_kv":
+            return replace(stmt, value=replace(stmt.value, expr=FloorMod(Symbol("h"), 2)))
+        return stmt
+
+    name = "loop 0: k_tile reads the elements of its batch, head and position"
+    assert unproved(edit(READY, wrong))[name].status == "refuted"
+
+
+def test_a_store_that_misses_rows_is_refuted() -> None:
+    def skip(stmt):
+        if isinstance(stmt, Store):
+            return replace(stmt, guard=And(stmt.guard, Ne(q_idx, 7)))
+        return stmt
+
+    assert unproved(edit(READY, skip))["every element of lse is stored once"].status == "refuted"
+
+
+def test_an_integer_beyond_32_bits_is_refuted() -> None:
+    def triple(stmt):
+        if isinstance(stmt, Let) and stmt.name == "kv_stop":
+            return replace(stmt, value=replace(stmt.value, expr=FloorDiv(3 * stmt.value.expr, 3)))
+        return stmt
+
+    # three times 2**30 / 16 fits; three times the unrounded key_stop does not
+    assert "integers outside of loops fit 32 bits" not in unproved(edit(READY, triple))
+
+    def triple_keys(stmt):
+        if isinstance(stmt, Let) and stmt.name == "kv_stop":
+            keys = 3 * kernels.whole("key_stop")
+            expr = FloorDiv(FloorDiv(keys, 3) + BLOCK_KV - 1, BLOCK_KV)
+            return replace(stmt, value=replace(stmt.value, expr=expr))
+        return stmt
+
+    found = unproved(edit(READY, triple_keys))
+    assert found["integers outside of loops fit 32 bits"].status == "refuted"
+
+
+def test_a_loose_loop_is_refuted() -> None:
+    def loose(stmt):
+        if isinstance(stmt, Let) and stmt.name == "kv_stop":
+            return replace(stmt, value=replace(stmt.value, expr=stmt.value.expr + 1))
+        return stmt
+
+    found = unproved(edit(READY, loose))
+    assert list(found) == ["every visited tile holds a visible pair"]
+    assert found["every visited tile holds a visible pair"].status == "refuted"
+
+
+def test_what_z3_cannot_decide_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proofs, "EFFORT", 10)
+    found = {o.name: o for o in prove(SPEC, READY, SHAPES)}
+    assert found["every visible pair is visited"].status == "undecided"
+    assert not found["every visible pair is visited"].ok
+
+
+# ---------------------------------------------------------------- how formulas are said in z3
+
+PARAMS = (Param("width", "int", 4), Param("limit", "float", 0.5))
+TENSORS = (Tensor("ids", ("batch", "kv_len"), "int32"), Tensor("bias", ("q_len", "kv_len"), "fp32"))
+WIDTH = Symbol("width", integer=True)
+IDS, BIAS = tensor_symbol("ids", "int32"), tensor_symbol("bias", "fp32")
+
+
+def follows(premise: sympy.Basic, conclusion: sympy.Basic) -> bool:
+    """Whether z3 proves the implication for all values of the names."""
+    spec = replace(SPEC, params=PARAMS, tensors=TENSORS)
+    m = SolverMeaning(Subject(spec, READY.kernels[0], 32, 16))
+    place = Place({name: m.pick(name) for name in ("b", "h", "q_idx", "kv_idx")}, False)
+    m.given(m.truth(premise, place))
+    goal = m.negate(m.truth(conclusion, place))
+    solver = z3.Solver(ctx=m.z3.context)
+    solver.set("rlimit", 1_000_000)
+    solver.add(*m.hypotheses, *m.z3.facts, goal)
+    answer = solver.check()
+    assert answer != z3.unknown
+    return answer == z3.unsat
+
+
+@pytest.mark.parametrize(
+    ("premise", "conclusion"),
+    [
+        (kv_idx <= q_pos / 2, 2 * kv_idx <= q_pos),
+        (sympy.Eq(FloorMod(q_pos - kv_idx, 3), 0), sympy.Eq(FloorMod(q_pos - kv_idx + 3, 3), 0)),
+        (And(WIDTH > 0, q_idx >= kv_idx), FloorDiv(q_idx, WIDTH) >= FloorDiv(kv_idx, WIDTH)),
+        (And(WIDTH > 0, q_idx >= 0), WIDTH * FloorDiv(q_idx, WIDTH) <= q_idx),
+        (sympy.Eq(q_pos, kv_idx), sympy.Eq(Read(IDS, b, q_pos), Read(IDS, b, kv_idx))),
+        (kv_idx < 0, sympy.Eq(Read(IDS, b, kv_idx), 0)),
+        (Read(BIAS, q_idx, kv_idx) > 1, Read(BIAS, q_idx, kv_idx) > sympy.Rational(1, 2)),
+        (q_idx * kv_idx > 4, kv_idx * q_idx > 3),
+        (sympy.exp(sympy.tanh(q_idx)) > 3, sympy.exp(sympy.tanh(q_idx)) > 2),
+    ],
+)
+def test_is_understood(premise: sympy.Basic, conclusion: sympy.Basic) -> None:
+    assert follows(premise, conclusion)
+
+
+@pytest.mark.parametrize(
+    ("premise", "conclusion"),
+    [
+        (true, sympy.Eq(Read(IDS, b, q_pos), Read(IDS, b, kv_idx))),
+        (true, FloorDiv(q_idx, WIDTH) <= q_idx),  # width may be negative
+        (sympy.Eq(q_pos, kv_idx), sympy.Eq(Read(IDS, b, q_pos), 1)),
+    ],
+)
+def test_is_not_taken_for_granted(premise: sympy.Basic, conclusion: sympy.Basic) -> None:
+    assert not follows(premise, conclusion)
