@@ -11,6 +11,15 @@ from typing import Any
 from attnc.artifact import write_all
 from attnc.commands.inputs import find_specs, read_specs
 from attnc.driver import Compilation, compile_spec
+from attnc.errors import UserError
+
+
+class CannotWrite(UserError):
+    """Report a folder or a file that cannot be written."""
+
+    code = "user/cannot-write"
+    message = "cannot write {path}: {problem}"
+    help = "choose another folder with -o"
 
 
 def run(options: Namespace) -> int:
@@ -20,7 +29,7 @@ def run(options: Namespace) -> int:
     specs = read_specs(find_specs(options.specs), options.settings)
     made = [compile_spec(spec) for spec in specs]
     reports = _target_reports(made, options.target)
-    write_all({folder / one.module.filename: one.module.source for one in made})
+    _write({folder / one.module.filename: one.module.source for one in made})
     seconds = time.perf_counter() - began
     if options.json:
         print(json.dumps(_as_json(made, folder, reports, seconds), indent=2))
@@ -32,6 +41,14 @@ def run(options: Namespace) -> int:
     if len(made) > 1:
         print(f"{len(made)} kernels in {seconds:.2f} s")
     return 0
+
+
+def _write(files: dict[Path, str]) -> None:
+    try:
+        write_all(files)
+    except OSError as error:
+        path = error.filename or next(iter(files))
+        raise CannotWrite(path=path, problem=error.strerror) from None
 
 
 def _target_reports(made: list[Compilation], targets: str) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attnc.cli import main
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def test_show_prints_the_program_after_each_pass(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes = printed(capsys, "show", "good.yaml", "--list").split()
+    assert passes[0] == "plan"
+    assert "stream-reductions" in passes
+    assert "program good, naive" in printed(capsys, "show", "good.yaml", "--after", "plan")
+    last = printed(capsys, "show", "good.yaml", "--after", passes[-1])
+    assert last == printed(capsys, "show", "good.yaml")
+    assert "program good, ready" in last
+
+
+def test_show_draws_the_mask(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "show", "good.yaml", "--mask", "--q-len", "3", "--kv-len", "3")
+    assert "    0 #..     1\n    1 ##.     2\n    2 ###     3\n" in text
+    words = ("show", "good.yaml", "--mask", "--q-len", "4", "--kv-len", "4", "--tile", "2")
+    found = json.loads(printed(capsys, *words, "--json"))
+    assert found["visible"] == [1, 2, 3, 4]
+    assert found["tiles"] == [["mixed", "empty"], ["full", "mixed"]]
+
+
+def test_explain_says_it_in_text_and_in_json(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("explain", "good.yaml", "--q-len", "64", "--kv-len", "64", "--batch", "3")
+    assert "3, 4 heads over 2, 64 queries, 64 keys" in printed(capsys, *words)
+    found = json.loads(printed(capsys, *words, "--json"))
+    assert found["sizes"]["batch"] == 3
+    assert found["tiles"]["visible_pairs"] == 3 * 4 * 64 * 65 // 2
+    assert found["attention_matrix_fp16"]["1M"] == "2 TB"
+    assert found["certificate"] is None
+
+
+def test_explain_compares_two_masks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = (here / "good.yaml").read_text().replace("causal", "causal & sliding_window(2)")
+    (here / "other.yaml").write_text(other)
+    text = printed(
+        capsys, "explain", "good.yaml", "--against", "other.yaml", "--q-len", "4", "--kv-len", "4"
+    )
+    assert "    3 --##" in text
+
+
+def test_new_writes_a_spec_that_compiles(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "new", "fresh") == "wrote fresh.yaml\n"
+    assert main(["compile", "fresh.yaml"]) == 0
+
+
+def test_new_never_overwrites(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (here / "good.yaml").read_text()
+    assert main(["new", "good"]) == 2
+    assert "good.yaml exists already" in capsys.readouterr().err
+    assert (here / "good.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("name", ["1st", "a-b", "", "a b", "gone/fresh"])
+def test_new_refuses_names_that_no_spec_can_have(here: Path, name: str) -> None:
+    assert main(["new", name]) == 2
+
+
+def test_list_names_what_there_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = json.loads(printed(capsys, "list", "blocks", "--json"))
+    assert any(block["name"].startswith("sliding_window") for block in blocks)
+    targets = json.loads(printed(capsys, "list", "targets", "--json"))
+    assert {"sm_80", "sm_90", "gfx942"} <= {target["name"] for target in targets}
+    (here / "broken.yaml").write_text("heads: [")
+    everything = printed(capsys, "list")
+    assert "good.yaml" in everything and "is no valid spec" in everything
+
+
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = json.loads(printed(capsys, "schema"))
+    assert {"heads", "head_dim", "mask", "score"} <= set(schema["properties"])

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnc.cli import main
+
+BAD = "heads: 4\nhead_dim: 64\nmask: casual\n"
+
+
+def test_writes_one_python_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", "good.yaml"]) == 0
+    ast.parse((here / "generated" / "good.py").read_text())
+    assert capsys.readouterr().out == "good.yaml -> generated/good.py\n"
+    assert [path.name for path in (here / "generated").iterdir()] == ["good.py"]
+
+
+def test_the_same_spec_gives_the_same_bytes(here: Path) -> None:
+    main(["compile", "good.yaml", "-o", "one"])
+    main(["compile", "good.yaml", "-o", "two"])
+    assert (here / "one/good.py").read_bytes() == (here / "two/good.py").read_bytes()
+
+
+def test_hash_seeds_do_not_change_the_bytes(here: Path) -> None:
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-m", "attnc", "compile", "good.yaml", "-o", seed]
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+    assert (here / "1/good.py").read_bytes() == (here / "2/good.py").read_bytes()
+
+
+def test_one_wrong_spec_and_nothing_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "bad.yaml").write_text(BAD)
+    assert main(["compile", "good.yaml", "bad.yaml"]) == 2
+    assert not (here / "generated").exists()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("bad.yaml:3:7: spec/unknown-name")
+    assert "Traceback" not in captured.err
+
+
+def test_all_mistakes_of_all_specs_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "bad.yaml").write_text(BAD)
+    (here / "worse.yaml").write_text(BAD + "colour: red\n")
+    assert main(["compile", "."]) == 2
+    message = capsys.readouterr().err
+    assert message.count("spec/unknown-name") == 2
+    assert message.count("spec/unknown-key") == 1
+
+
+def test_a_folder_means_the_specs_in_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = here / "specs"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.yaml").write_text((here / "good.yaml").read_text())
+    assert main(["compile", "specs", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)["compiled"]
+    assert [one["file"] for one in made] == ["generated/one.py", "generated/two.py"]
+    assert all((here / one["file"]).stat().st_size == one["bytes"] for one in made)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "gone.yaml"], "user/no-such-file there is no file or folder gone.yaml"),
+        (["compile", "empty"], "user/no-specs empty holds no spec"),
+        (["compile", "notes.txt"], "user/not-a-spec notes.txt is not a spec"),
+        (["compile", "good.yaml", "--set", "schedule.block_q"], "user/bad-setting"),
+        (["compile", "good.yaml", "--set", "colour=red"], "spec/unknown-key"),
+        (["compile", "good.yaml", "twin.yaml"], "are both called 'good'"),
+        (["compile", "good.yaml", "-o", "notes.txt"], "user/cannot-write"),
+        (["show", "good.yaml", "--after", "magic"], "no pass is called 'magic'"),
+        (["show", "good.yaml", "--mask", "--q-len", "9999"], "--q-len must be from 0 to"),
+        (["show", "good.yaml", "--mask", "--head", "4"], "--head must be from 0 to 3, not 4"),
+        (["explain", "good.yaml", "--q-len", "-1"], "q_len must be a whole number"),
+        (["explain", "good.yaml", "--param", "w=1"], "the spec has no param 'w'"),
+        (["explain", "good.yaml", "--param", "w=x"], "the value must be int"),
+        (["explain", "."], "is not a spec"),
+        (["tune", "good.yaml"], "attnc tune is not built yet"),
+        (["verify", "notes.py"], "has no spec in its header"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line_and_exits_2(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    (here / "empty").mkdir()
+    (here / "notes.txt").write_text("x")
+    (here / "notes.py").write_text("x = 1\n")
+    (here / "twin.yaml").write_text((here / "good.yaml").read_text() + "name: good\n")
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert not (here / "generated").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["compile"], ["fly"], ["compile", "a.yaml", "--colour"]])
+def test_a_wrong_command_line_exits_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+
+
+def test_set_overrides_the_spec(here: Path) -> None:
+    main(["compile", "good.yaml", "-o", "wide"])
+    main(["compile", "good.yaml", "-o", "narrow", "--set", "head_dim=32"])
+    wide, narrow = ((here / name / "good.py").read_text() for name in ("wide", "narrow"))
+    assert wide != narrow
+
+
+def test_a_bug_of_ours_flies_with_the_program(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import attnc.driver
+
+    def broken(program: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr(attnc.driver, "render", broken)
+    with pytest.raises(ZeroDivisionError) as caught:
+        main(["compile", "good.yaml"])
+    assert any(note.startswith("program good, ready") for note in caught.value.__notes__)
+
+
+def test_existing_files_survive_a_failed_write(here: Path) -> None:
+    from attnc.artifact import write_all
+
+    kept = here / "kept.txt"
+    kept.write_text("old")
+    blocked = here / "file.txt" / "below"
+    (here / "file.txt").write_text("not a folder")
+    with pytest.raises(OSError):
+        write_all({kept: "new", blocked: "x"})
+    assert kept.read_text() == "old"
+    assert sorted(p.name for p in here.iterdir()) == ["file.txt", "good.yaml", "kept.txt"]
+
+
+def test_writing_keeps_the_mode_of_a_file(here: Path) -> None:
+    from attnc.artifact import write_all
+
+    path = here / "kept.txt"
+    path.write_text("old")
+    path.chmod(0o640)
+    write_all({path: "new"})
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
