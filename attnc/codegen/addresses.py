@@ -1,0 +1,75 @@
+"""Where the elements of a tile lie: a 64-bit scalar base, a scalar step a tile, and offsets within the tile.
+
+Offsets within a tile are INDEX wide, which the launcher sets to 64 bits only where strides demand it.  Bases and
+steps are scalars and always 64-bit, so no product of an index and a stride can wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sympy import Expr
+
+from attnc.codegen.triton_text import PRODUCT, Text, TritonText, widen
+from attnc.ir.nodes import Axis, Kernel
+
+IN_TILE = {
+    "rows": "q_in_tile",
+    "columns": "kv_in_tile",
+}  # role of an axis -> its positions within the tile
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The texts of one access: `setup` lines go before the loop, `pointer` into the access."""
+
+    setup: tuple[tuple[str, str], ...]  # (name, text), each at most once a kernel
+    pointer: str
+
+
+def position_name(axis: Axis) -> str:
+    """The vector of positions of an axis that offsets count: within the tile, or features from the first on."""
+    return IN_TILE.get(axis.role, str(axis.index))
+
+
+def address(
+    kernel: Kernel,
+    text: TritonText,
+    buffer: str,
+    index: Sequence[Expr],
+    axes: tuple[str, ...],
+    suffix: str = "",
+) -> Address:
+    """Write the address of buffer[index] over the tile `axes`."""
+    by_index = {str(axis.index): axis for axis in kernel.axes}
+    base, offsets, steps, gathered = [f"{buffer}_ptr"], [], [], []
+    for dim, position in zip(kernel.buffer(buffer).dims, index, strict=True):
+        stride = f"{buffer}_stride_{dim}"
+        axis = by_index.get(str(position))
+        if axis is None:
+            part = text.print(position, axes)
+            if part.axes:
+                gathered.append(
+                    widen(_times(f"tl.cast({part.text}, INDEX)", stride, part.axes), axes)
+                )
+            elif position != 0:
+                base.append(f"tl.cast({part.text}, tl.int64) * {stride}")
+            continue
+        offsets.append(widen(_times(position_name(axis), stride, (axis.name,)), axes))
+        if axis.role == "columns":
+            steps.append((f"{buffer}_step", f"tl.cast({axis.tile}, tl.int64) * {stride}"))
+        elif axis.role == "rows":
+            base.append(f"tl.cast({axis.first}, tl.int64) * {stride}")
+    setup = [(f"{buffer}_base", " + ".join(base))] if len(base) > 1 else []
+    pointer = [setup[0][0] if setup else base[0]]
+    pointer += [f"tile * {name}" for name, _ in steps]
+    if offsets and (len(offsets) > 1 or steps):
+        name = f"{buffer}_offsets{suffix}"
+        setup += [*steps, (name, " + ".join(offsets))]
+        offsets = [name]
+    return Address(tuple(setup), " + ".join([*pointer, *offsets, *gathered]))
+
+
+def _times(position: str, stride: str, axes: tuple[str, ...]) -> Text:
+    return Text(f"{position} * {stride}", PRODUCT, axes)

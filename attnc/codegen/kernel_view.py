@@ -1,0 +1,384 @@
+"""A READY kernel as lines for the template: every value a single line, every decision already made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sympy import StrictLessThan, Symbol
+from sympy.logic.boolalg import And, Boolean, BooleanTrue
+
+from attnc import symbols
+from attnc.codegen.addresses import address, position_name
+from attnc.codegen.carried import in_place
+from attnc.codegen.triton_text import Name, TritonText
+from attnc.ir.nodes import (
+    Axis,
+    Collapse,
+    Dot,
+    Fill,
+    Formula,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Piece,
+    Program,
+    Start,
+    Stmt,
+    Store,
+    Value,
+)
+from attnc.ir.rebuild import names_in, reads_of
+from attnc.symbols import value_symbol
+
+INTEGERS = ("i32", "i64")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One statement of the kernel's text; `kind` is line, blank, comment or loop."""
+
+    kind: str
+    text: str = ""
+    remark: str = ""
+    body: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    name: str
+    pointers: tuple[str, ...]
+    strides: tuple[tuple[str, ...], ...]  # one group a buffer
+    scalars: tuple[tuple[str, str], ...]  # (name, meaning)
+    constants: tuple[tuple[str, str], ...]
+    unspecialised: tuple[str, ...]  # scalars whose value must not compile a kernel of its own
+    lines: tuple[Line, ...]
+    helpers: tuple[str, ...]
+
+
+def view_kernel(kernel: Kernel, program: Program) -> KernelView:
+    """Print a READY kernel."""
+    return _View(kernel, program).view()
+
+
+@dataclass
+class _View:
+    kernel: Kernel
+    program: Program
+    written: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        names = {
+            axis.tile.name: Name(axis.tile.name, (), True)
+            for axis in kernel.axes
+            if isinstance(axis.tile, Symbol)
+        }
+        names |= {str(dim.index): Name(str(dim.index), (), True) for dim in kernel.grid}
+        for scalar in kernel.scalars:
+            text = scalar.name.upper() if scalar.kind == "sign" else scalar.name
+            names[scalar.name] = Name(text, (), scalar.kind == "i32")
+        for axis in kernel.axes:
+            names[str(axis.index)] = Name(str(axis.index), (axis.name,), True)
+            names[position_name(axis)] = Name(position_name(axis), (axis.name,), True)
+        for let in _lets(kernel.body):
+            names[let.name] = Name(
+                let.name, let.axes, isinstance(let, Let) and let.dtype in INTEGERS
+            )
+        names["tile"] = Name("tile", (), True)
+        order = tuple(axis.name for axis in kernel.axes)
+        self.text = TritonText(names, _ranges(kernel), order)
+        self.read = {name for stmt in kernel.body for name in reads_of(stmt)}
+
+    def view(self) -> KernelView:
+        lines = [*self._grid(), *self._positions(), *self._body()]
+        helpers = tuple(sorted(self.text.used))
+        return KernelView(
+            name=self.kernel.name,
+            pointers=tuple(f"{buffer.name}_ptr" for buffer in self.kernel.buffers),
+            strides=tuple(
+                tuple(f"{b.name}_stride_{dim}" for dim in b.dims) for b in self.kernel.buffers
+            ),
+            scalars=tuple((s.name, s.meaning) for s in self.kernel.scalars if s.kind != "sign"),
+            constants=self._constants(),
+            unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
+            lines=tuple(_tidy(lines)),
+            helpers=helpers,
+        )
+
+    def _constants(self) -> tuple[tuple[str, str], ...]:
+        signs = [
+            (s.name.upper(), f"{s.meaning}: -1 or 1")
+            for s in self.kernel.scalars
+            if s.kind == "sign"
+        ]
+        tiles = [("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile")]
+        return (*signs, *tiles, ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"))
+
+    # ------------------------------------------------------------ where the program instance stands
+
+    def _grid(self) -> Iterator[Line]:
+        inner, middle, outer = self.kernel.grid
+        yield Line(
+            "comment", "one program for each (query tile, head, batch entry), query tiles innermost"
+        )
+        yield Line("line", "program = tl.program_id(0)")
+        yield Line("line", f"{inner.index}s = {self.text.over(inner.extent, ())}")
+        yield Line("line", f"{inner.index} = program % {inner.index}s")
+        yield Line(
+            "line",
+            f"{middle.index} = program // {inner.index}s % {self.text.over(middle.extent, ())}",
+        )
+        yield Line(
+            "line",
+            f"{outer.index} = program // {inner.index}s // {self.text.over(middle.extent, ())}",
+        )
+
+    def _positions(self) -> Iterator[Line]:
+        yield Line("blank")
+        for axis in self.kernel.axes:
+            yield Line("line", f"{position_name(axis)} = {_arange(axis)}")
+
+    def _row_positions(self) -> Iterator[Line]:
+        """Positions on the whole axis, where something asks for them."""
+        for axis in self.kernel.axes:
+            if axis.role == "rows" and str(axis.index) in self.read:
+                yield Line("line", f"{axis.index} = {axis.first} + {position_name(axis)}")
+
+    # ------------------------------------------------------------ statements
+
+    def _body(self) -> Iterator[Line]:
+        first_row = next(iter(axis.first for axis in self.kernel.axes if axis.role == "rows"))
+        placed = False
+        for stmt in self.kernel.body:
+            if not placed and not self._comes_first(stmt, names_in(first_row)):
+                placed = True
+                yield from self._row_positions()
+                yield Line("blank")
+            yield from self._stmt(stmt)
+
+    def _comes_first(self, stmt: Stmt, wanted: set[str]) -> bool:
+        return (
+            isinstance(stmt, Let) and not stmt.axes and (stmt.name in wanted or stmt.name == "h_kv")
+        )
+
+    def _stmt(self, stmt: Stmt) -> Iterator[Line]:
+        match stmt:
+            case Let():
+                yield from self._let(stmt)
+            case Start():
+                yield Line(
+                    "line", f"{stmt.name} = {self._value(stmt.value, stmt.axes, stmt.dtype)}"
+                )
+            case Store():
+                yield from self._store(stmt)
+            case Loop():
+                yield from self._loop(stmt)
+
+    def _let(self, let: Let) -> Iterator[Line]:
+        if isinstance(let.value, Load):
+            yield from self._setup(let)
+        yield Line(
+            "line",
+            f"{let.name} = {self._value(let.value, let.axes, let.dtype, let.name)}",
+            let.note,
+        )
+
+    def _setup(self, let: Let) -> Iterator[Line]:
+        assert isinstance(let.value, Load)
+        for name, text in self._address(let.value, let.axes).setup:
+            if name not in self.written:
+                self.written.add(name)
+                yield Line("line", f"{name} = {text}")
+
+    def _address(self, load: Load | Store, axes: tuple[str, ...]):
+        pieces = [
+            axis for axis in self.kernel.axes if axis.name in axes and axis.name[-1].isdigit()
+        ]
+        suffix = f"_{pieces[0].name[1:]}" if pieces else ""
+        return address(self.kernel, self.text, load.buffer, load.index, axes, suffix)
+
+    def _store(self, store: Store) -> Iterator[Line]:
+        name = self.text.names[store.value]
+        place = self._address(store, name.axes)
+        for setup_name, text in place.setup:
+            if setup_name not in self.written:
+                self.written.add(setup_name)
+                yield Line("line", f"{setup_name} = {text}")
+        mask = (
+            ""
+            if isinstance(store.guard, BooleanTrue)
+            else f", mask={self.text.over(store.guard, name.axes)}"
+        )
+        element = f"{store.buffer}_ptr.dtype.element_ty"
+        yield Line("line", f"tl.store({place.pointer}, {store.value}.to({element}){mask})")
+
+    # ------------------------------------------------------------ loops
+
+    def _loop(self, loop: Loop) -> Iterator[Line]:
+        for let in loop.body:
+            if isinstance(let.value, Load):
+                yield from self._setup(let)
+        yield Line("blank")
+        if loop.note:
+            yield Line("comment", loop.note)
+        start, head = self._ranges_of(loop.pieces)
+        yield from start
+        changed = in_place(loop)
+        body: list[Line] = list(head[1])
+        axis = self.kernel.axis(loop.axis)
+        if any(str(axis.index) in reads_of(let) for let in changed.body):
+            body.append(Line("line", f"{axis.index} = tile * {axis.tile} + {position_name(axis)}"))
+        for let in changed.body:
+            body.append(
+                Line(
+                    "line",
+                    f"{let.name} = {self._value(let.value, let.axes, let.dtype, let.name)}",
+                    let.note,
+                )
+            )
+        body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
+        yield Line("loop", head[0], "", tuple(body))
+        yield Line("blank")
+
+    def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], tuple[str, list[Line]]]:
+        """One range, or several run as one: the step is mapped to the tile of the piece that it falls into."""
+        texts = [
+            (self.text.over(piece.start, ()), self.text.over(piece.stop, ())) for piece in pieces
+        ]
+        if len(texts) == 1:
+            return [], (f"for tile in range({texts[0][0]}, {texts[0][1]}):", [])
+        setup, ends = [], []
+        for i, (start, stop) in enumerate(texts):
+            before = f"{ends[-1]} + " if ends else ""
+            ends.append(f"steps_{i + 1}")
+            setup.append(Line("line", f"{ends[-1]} = {before}tl.maximum({_minus(stop, start)}, 0)"))
+        tile = f"step + ({_minus(texts[-1][0], ends[-2])})"
+        for i in reversed(range(len(texts) - 1)):
+            shift = (
+                f"step + {_parens(texts[i][0])}"
+                if i == 0
+                else f"step + ({_minus(texts[i][0], ends[i - 1])})"
+            )
+            tile = f"({shift} if step < {ends[i]} else {tile})"
+        return setup, (f"for step in range(0, {ends[-1]}):", [Line("line", f"tile = {tile[1:-1]}")])
+
+    # ------------------------------------------------------------ values
+
+    def _value(self, value: Value, axes: tuple[str, ...], dtype: str, name: str = "") -> str:
+        match value:
+            case Formula(expr, wide):
+                self.text.wide = wide
+                text = self._formula(expr, axes, dtype)
+                self.text.wide = False
+                return text
+            case Load():
+                return self._load(value, axes, dtype)
+            case Dot(left, right, _, add_to):
+                rounded = left if self._is_element(left) else f"{left}.to({right}.dtype)"
+                added = f", {add_to}" if add_to else ""
+                precision = self.program.interface.fp32_dot
+                return f'tl.dot({rounded}, {right}{added}, input_precision="{precision}")'
+            case Collapse(kind, tile, over):
+                along = self.text.names[tile].axes.index(over)
+                if kind == "any":
+                    return f"tl.max({tile}.to(tl.int32), {along}) != 0"
+                return f"tl.{kind}({tile}, {along})"
+            case Fill(content):
+                return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
+        raise NotImplementedError(f"{type(value).__name__} in a READY kernel")
+
+    def _formula(self, expr, axes: tuple[str, ...], dtype: str) -> str:
+        part = self.text.print(expr, axes)
+        text = self.text.over(expr, axes)
+        if part.axes == axes:
+            return text
+        if not part.axes:
+            kind = {"i1": "tl.int1", "i32": "tl.int32", "i64": "tl.int64"}.get(dtype, "tl.float32")
+            return f"tl.full({self._shape(axes)}, {text}, {kind})"
+        return f"tl.broadcast_to({text}, {self._shape(axes)})"
+
+    def _load(self, load: Load, axes: tuple[str, ...], dtype: str) -> str:
+        pointer = self._address(load, axes).pointer
+        fill = "0.0" if dtype not in (*INTEGERS, "i1") else "0"
+        guard = self._guard(load.guard, axes)
+        text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
+        return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
+
+    def _guard(self, guard: Boolean, axes: tuple[str, ...]) -> str:
+        if isinstance(guard, BooleanTrue):
+            return ""
+        return f", mask={self.text.over(self._relative(guard), axes)}"
+
+    def _relative(self, guard: Boolean) -> Boolean:
+        """Compare keys with a single bound within the tile.
+
+        Why: it costs fewer registers (sm_80, d 128: 618 against 692 instructions).  With two bounds it costs more.
+        """
+        columns = next(axis for axis in self.kernel.axes if axis.role == "columns")
+        bounds = [part for part in And.make_args(guard) if names_in(part) & {str(columns.index)}]
+        if (
+            len(bounds) != 1
+            or not isinstance(bounds[0], StrictLessThan)
+            or bounds[0].lhs != columns.index
+        ):
+            return guard
+        first = value_symbol("tile", "i32") * columns.tile
+        within = value_symbol(position_name(columns), "i32") < bounds[0].rhs - first
+        return And(*(within if part == bounds[0] else part for part in And.make_args(guard)))
+
+    def _is_element(self, name: str) -> bool:
+        return any(
+            let.name == name and isinstance(let, Let) and let.dtype == "element"
+            for let in _lets(self.kernel.body)
+        )
+
+    def _shape(self, axes: tuple[str, ...]) -> str:
+        return f"[{', '.join(str(self.kernel.axis(name).tile) for name in axes)}]"
+
+
+def _arange(axis: Axis) -> str:
+    start = f"{axis.first} + " if axis.role == "feature" and axis.first != 0 else ""
+    return f"{start}tl.arange(0, {axis.tile}).to(INDEX)"
+
+
+def _ranges(kernel: Kernel) -> dict[str, tuple[int | None, int | None]]:
+    """What is known of positions and lengths: enough to see where // and % meet no negative number."""
+    length = (0, symbols.MAX_LENGTH)
+    known: dict[str, tuple[int | None, int | None]] = {
+        str(dim.index): length for dim in kernel.grid
+    }
+    known |= {str(axis.index): (0, 2 * symbols.MAX_LENGTH) for axis in kernel.axes}
+    known |= {
+        name: length for name in ("q_len", "kv_len", "heads", "h_kv", "q_first", "kv_first", "tile")
+    }
+    known |= {"BLOCK_Q": (1, 1 << 16), "BLOCK_KV": (1, 1 << 16)}
+    return known
+
+
+def _lets(body: Iterable[Stmt]) -> Iterator[Let | Start]:
+    for stmt in body:
+        if isinstance(stmt, Let | Start):
+            yield stmt
+        elif isinstance(stmt, Loop):
+            yield from stmt.body
+
+
+def _tidy(lines: list[Line]) -> Iterator[Line]:
+    """Never two blank lines, none at the ends."""
+    previous = "blank"
+    for i, line in enumerate(lines):
+        last = i == len(lines) - 1
+        if line.kind == "blank" and (previous == "blank" or last):
+            continue
+        previous = line.kind
+        yield line
+
+
+def _minus(a: str, b: str) -> str:
+    return a if b == "0" else f"{a} - {_parens(b)}"
+
+
+def _parens(text: str) -> str:
+    return text if text.replace("_", "").isalnum() else f"({text})"

@@ -1,0 +1,204 @@
+"""Everything around the kernels as values for the template: header, arguments, checks, launch, reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from attnc import __version__
+from attnc.codegen.header import header_lines, path_text, spec_lines
+from attnc.codegen.kernel_view import KernelView, view_kernel
+from attnc.codegen.torch_text import TorchText, bare, math_text
+from attnc.ir.interface import Interface
+from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
+from attnc.ir.rebuild import names_in
+from attnc.notation import plain
+
+TORCH_DTYPES = {
+    "f32": "torch.float32",
+    "f16": "torch.float16",
+    "bf16": "torch.bfloat16",
+    "i32": "torch.int32",
+    "i64": "torch.int64",
+    "i1": "torch.bool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """A declared tensor as the module's text speaks of it."""
+
+    name: str
+    dtype: str
+    shape: str  # as a Python tuple over batch, heads, kv_heads, q_len, kv_len
+    doc: str
+    used: bool  # by the kernel
+    kernel_argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParamView:
+    name: str
+    kind: str
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BufferView:
+    """An argument of the kernel: its tensor, and its strides in the kernel's order of dimensions."""
+
+    name: str
+    strides: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputView:
+    """A result of the kernel."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceView:
+    score: str
+    mask: str
+    names: tuple[str, ...]  # positions and lengths that the formulas speak of
+    helpers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleView:
+    interface: Interface
+    version: str
+    header: tuple[str, ...]
+    spec: tuple[str, ...]
+    kernel: KernelView
+    tensors: tuple[TensorView, ...]
+    params: tuple[ParamView, ...]
+    kernel_params: tuple[str, ...]
+    outputs: tuple[OutputView, ...]
+    buffers: tuple[BufferView, ...]
+    path: str
+    shapes: Mapping[str, str]
+    scale: str
+    scale_doc: str
+    scale_params: tuple[str, ...]
+    scale_needs_lengths: bool
+    reach: tuple[str, ...]  # the largest offset within a tile, for each access
+    reference: ReferenceView
+    signed: bool
+
+
+def view_module(program: Program) -> ModuleView:
+    """Collect what the templates print."""
+    interface = program.interface
+    (kernel,) = program.kernels
+    view = view_kernel(kernel, program)
+    scalars = {scalar.name: scalar for scalar in kernel.scalars}
+    scale = interface.scale
+    return ModuleView(
+        interface=interface,
+        version=__version__,
+        header=header_lines(program),
+        spec=spec_lines(interface),
+        kernel=view,
+        tensors=_tensors(interface, kernel),
+        params=tuple(
+            ParamView(p.name, p.kind, None if p.default is None else repr(p.default))
+            for p in interface.params
+        ),
+        kernel_params=tuple(p.name for p in interface.params if p.name in scalars),
+        outputs=tuple(OutputView(b.name, b.meaning) for b in kernel.buffers if b.role == "output"),
+        buffers=tuple(_buffer(interface, buffer) for buffer in kernel.buffers),
+        path=path_text(interface.spec_path),
+        shapes=_shapes(interface),
+        scale=math_text(scale),
+        scale_doc=plain(interface.scale),
+        scale_params=tuple(p.name for p in interface.params if p.name in names_in(scale)),
+        scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
+        reach=_reaches(kernel),
+        reference=_reference(interface),
+        signed=any(scalar.kind == "sign" for scalar in kernel.scalars),
+    )
+
+
+def _tensors(interface: Interface, kernel: Kernel) -> tuple[TensorView, ...]:
+    read = {buffer.name for buffer in kernel.buffers}
+    declared = [(t.name, t.shape, t.dtype) for t in interface.tensors]
+    declared += [("head_gate", ("heads",), "f32")] if interface.head_gate else []
+    return tuple(
+        TensorView(
+            name,
+            TORCH_DTYPES[dtype],
+            f"({', '.join(map(str, shape))},)",
+            f"[{', '.join(map(str, shape))}] {TORCH_DTYPES[dtype].removeprefix('torch.')}",
+            name in read,
+            f"{name}.view(torch.int8)" if dtype == "i1" else name,
+        )
+        for name, shape, dtype in declared
+    )
+
+
+def _buffer(interface: Interface, buffer: Buffer) -> BufferView:
+    """Strides in the order batch, heads, rows, features, whatever the tensor's layout."""
+    if interface.layout == "bshd" and buffer.name in ("q", "k", "v", "out"):
+        return BufferView(buffer.name, f"{buffer.name}.transpose(1, 2).stride()")
+    return BufferView(buffer.name, f"{buffer.name}.stride()")
+
+
+def _shapes(interface: Interface) -> dict[str, str]:
+    def shape(heads: str, length: str, features: object) -> str:
+        middle = (heads, length) if interface.layout == "bhsd" else (length, heads)
+        return f"[batch, {', '.join(middle)}, {features}]"
+
+    return {
+        "q": shape("heads", "q_len", interface.head_dim_qk),
+        "k": shape("kv_heads", "kv_len", interface.head_dim_qk),
+        "v": shape("kv_heads", "kv_len", interface.head_dim_v),
+        "out": shape("heads", "q_len", interface.head_dim_v),
+        "any": shape("heads", "length", "head_dim"),
+    }
+
+
+def _reaches(kernel: Kernel) -> tuple[str, ...]:
+    """How far the elements of a tile lie from its first one: decides the width of offsets."""
+    found: dict[str, None] = {}
+    by_index = {str(axis.index): axis for axis in kernel.axes}
+    for access in _accesses(kernel):
+        parts = []
+        for position, index in enumerate(access.index):
+            axis = by_index.get(str(index))
+            stride = f"{access.buffer}_strides[{position}]"
+            if axis is not None and axis.role == "feature":
+                last = max(
+                    int(a.first) + int(a.tile) for a in kernel.axes if a.name[0] == axis.name[0]
+                )
+                parts.append(f"{last - 1} * {stride}")
+            elif axis is not None:
+                parts.append(f"({str(axis.tile).lower()} - 1) * {stride}")
+            elif names_in(index) - {"b", "h", "h_kv"}:
+                parts.append(f"{access.buffer}.shape[{position}] * {stride}")
+        if parts:
+            found[" + ".join(parts)] = None
+    return tuple(found)
+
+
+def _accesses(kernel: Kernel) -> list[Load | Store]:
+    found: list[Load | Store] = []
+    for stmt in kernel.body:
+        lets = stmt.body if isinstance(stmt, Loop) else (stmt,)
+        found += [let.value for let in lets if isinstance(let, Let) and isinstance(let.value, Load)]
+        found += [stmt] if isinstance(stmt, Store) else []
+    return found
+
+
+def _reference(interface: Interface) -> ReferenceView:
+    text = TorchText()
+    score, mask = (text.print(formula) for formula in (interface.score, interface.mask))
+    spoken = names_in(interface.score, interface.mask)
+    spoken |= {"q_idx"} if "q_pos" in spoken else set()
+    order = ("b", "h", "h_kv", "q_idx", "kv_idx", "q_pos", "d", "q_len", "kv_len")
+    return ReferenceView(
+        bare(score), bare(mask), tuple(n for n in order if n in spoken), tuple(sorted(text.used))
+    )

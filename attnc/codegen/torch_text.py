@@ -1,0 +1,166 @@
+"""Print formulas as dense PyTorch, for the reference that a generated file carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy
+from sympy import Basic, Expr, Symbol
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import And, BooleanFalse, BooleanTrue, Not, Or
+
+from attnc.symbols import FloorDiv, FloorMod, Read, Where, sigmoid
+
+FUNCTIONS = {
+    sympy.tanh: "torch.tanh",
+    sympy.exp: "torch.exp",
+    sympy.log: "torch.log",
+    sympy.Abs: "torch.abs",
+    sigmoid: "torch.sigmoid",
+}
+
+
+@dataclass
+class TorchText:
+    """Prints formulas over names that are tensors; remembers which helpers the file must define."""
+
+    used: set[str] = field(default_factory=set)
+
+    def print(self, formula: Basic) -> str:
+        """The formula as one expression, in parentheses where it is compound."""
+        match formula:
+            case Symbol():
+                return str(formula)
+            case BooleanTrue() | BooleanFalse():
+                return f"torch.tensor({bool(formula)})"
+            case _ if formula.is_number:
+                return _number(formula)
+            case sympy.Add():
+                return self._sum(formula)
+            case sympy.Mul():
+                return self._product(formula)
+            case sympy.Pow():
+                return self._power(formula)
+            case And() | Or():
+                sign = " & " if isinstance(formula, And) else " | "
+                return f"({sign.join(self.print(arg) for arg in sorted(formula.args, key=str))})"
+            case Not():
+                return f"~{self.print(formula.args[0])}"
+            case Relational():
+                return f"({self.print(formula.lhs)} {formula.rel_op} {self.print(formula.rhs)})"
+            case _:
+                return self._function(formula)
+
+    def _sum(self, formula: Expr) -> str:
+        terms = sorted(formula.args, key=lambda term: (term.could_extract_minus_sign(), str(term)))
+        text = self.print(terms[0])
+        for term in terms[1:]:
+            minus = term.could_extract_minus_sign()
+            text += f" - {self.print(-term)}" if minus else f" + {self.print(term)}"
+        return f"({text})"
+
+    def _product(self, formula: Expr) -> str:
+        above = [
+            factor
+            for factor in formula.args
+            if not (isinstance(factor, sympy.Pow) and factor.exp == -1)
+        ]
+        below = [
+            factor.base
+            for factor in formula.args
+            if isinstance(factor, sympy.Pow) and factor.exp == -1
+        ]
+        if above[:1] == [sympy.S.NegativeOne] and len(above) > 1:
+            return (
+                f"(-{self._product(sympy.Mul(*formula.args[1:]))})"
+                if len(formula.args) > 2
+                else f"(-{self.print(formula.args[1])})"
+            )
+        text = " * ".join(self.print(factor) for factor in above) or "1.0"
+        for divisor in below:
+            text += f" / {self.print(divisor)}"
+        return f"({text})"
+
+    def _power(self, formula: Expr) -> str:
+        base, exponent = formula.as_base_exp()
+        if exponent == sympy.Rational(1, 2):
+            return f"torch.sqrt({self.print(base)})"
+        if base.is_number:
+            return f"torch.exp2({self.print(exponent if base == 2 else exponent * sympy.log(base, 2))})"
+        return f"({self.print(base)} ** {self.print(exponent)})"
+
+    def _function(self, formula: Basic) -> str:
+        match formula:
+            case Where():
+                condition, then, otherwise = (self.print(arg) for arg in formula.args)
+                return f"torch.where({condition}, {then}, {otherwise})"
+            case sympy.Min() | sympy.Max():
+                name = "torch.minimum" if isinstance(formula, sympy.Min) else "torch.maximum"
+                args = [
+                    f"torch.tensor({self.print(a)})" if a.is_number else self.print(a)
+                    for a in formula.args
+                ]
+                text = args[0]
+                for arg in args[1:]:
+                    text = f"{name}({text}, {arg})"
+                return text
+            case FloorDiv(args=(a, b)):
+                quotient = f"{self.print(a)} // {self.print(b)}"
+                return f"({quotient})" if a.is_integer and b.is_integer else f"({quotient}).long()"
+            case FloorMod(args=(a, b)):
+                return f"({self.print(a)} % {self.print(b)})"
+            case Read():
+                self.used.add("read")
+                return f"_read({formula.tensor}, {', '.join(self.print(index) for index in formula.indices)})"
+            case _:
+                return f"{FUNCTIONS[type(formula)]}({', '.join(self.print(arg) for arg in formula.args)})"
+
+
+def _number(value: Basic) -> str:
+    if value.is_Integer:
+        return f"({int(value)})" if value < 0 else str(int(value))
+    text = repr(float(value))
+    return f"({text})" if value.is_negative else text
+
+
+class MathText(TorchText):
+    """Prints formulas of plain numbers, for the launcher."""
+
+    def _power(self, formula: Expr) -> str:
+        base, exponent = formula.as_base_exp()
+        if exponent == sympy.Rational(1, 2):
+            return f"math.sqrt({self.print(base)})"
+        return f"({self.print(base)} ** {self.print(exponent)})"
+
+    def _function(self, formula: Basic) -> str:
+        args = [self.print(arg) for arg in formula.args]
+        match formula:
+            case Where():
+                return f"({args[1]} if {bare(args[0])} else {args[2]})"
+            case sympy.Min() | sympy.Max():
+                return f"{'min' if isinstance(formula, sympy.Min) else 'max'}({', '.join(args)})"
+            case FloorDiv():
+                return f"({args[0]} // {args[1]})"
+            case FloorMod():
+                return f"({args[0]} % {args[1]})"
+            case sympy.Abs():
+                return f"abs({args[0]})"
+            case sigmoid():
+                return f"(1.0 / (1.0 + math.exp(-{args[0]})))"
+            case _:
+                return f"math.{FUNCTIONS[type(formula)].removeprefix('torch.')}({', '.join(args)})"
+
+
+def math_text(formula: Expr) -> str:
+    """A formula of numbers as plain Python: the default scale."""
+    return bare(MathText().print(formula))
+
+
+def bare(text: str) -> str:
+    """The text without a pair of parentheses around the whole of it."""
+    depth = 0
+    for i, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return text[1:-1] if i == len(text) - 1 and i > 0 and text[0] == "(" else text
+    return text

@@ -1,0 +1,159 @@
+"""The forward dataflow of a spec: scores, lse, weights, output, on named axes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import Basic, Expr, Symbol, Tuple, exp
+from sympy.logic.boolalg import And, Boolean
+
+from attnc import symbols
+from attnc.algebra import axes_of, split_by_axes
+from attnc.graph.kernels import group_results
+from attnc.graph.operations import (
+    AXES,
+    Contract,
+    Dataflow,
+    Gather,
+    Input,
+    LogSumExp,
+    Map,
+    Operation,
+    symbol_of,
+)
+from attnc.spec.schema import AttentionSpec, Tensor
+from attnc.symbols import Read
+
+VARIES = {
+    "b": frozenset("b"),
+    "h": frozenset("gr"),
+    "h_kv": frozenset("g"),
+    "q_idx": frozenset("q"),
+    "q_pos": frozenset("q"),
+    "kv_idx": frozenset("k"),
+}  # along which axes the positions of a formula vary
+DIM_INDEX = {
+    "batch": symbols.b,
+    "heads": symbols.h,
+    "kv_heads": symbols.h_kv,
+    "q_len": symbols.q_idx,
+    "kv_len": symbols.kv_idx,
+}  # the index that walks a dimension in step with the attention itself
+DTYPES = {
+    "fp32": "f32",
+    "fp16": "f16",
+    "bf16": "bf16",
+    "int32": "i32",
+    "int64": "i64",
+    "bool": "i1",
+}
+EXTENT_NAMES = {frozenset("q"): "row", frozenset("k"): "key", frozenset("qk"): "tile"}
+
+
+def build_dataflow(spec: AttentionSpec) -> Dataflow:
+    """Write the spec's meaning (DESIGN section 2) as whole-tensor operations."""
+    build = _Builder(spec)
+    q = build.add("q", Input("q", ("b", "g", "r", "q", "d")))
+    k = build.add("k", Input("k", ("b", "g", "k", "d")))
+    v = build.add("v", Input("v", ("b", "g", "k", "e")))
+    dot = build.add("qk", Contract((q, k), ("b", "g", "r", "q", "k")))
+    dots = symbols.value_symbol(dot)
+    mask = And(build.values_for(spec.mask), *build.conditions())
+    build.varies[dot] = frozenset("bgrqk")
+    formula = spec.score.xreplace({symbols.score: symbols.scale * dots})
+    logits = build.add("logits", Map(build.values_for(formula), AXES[:5], mask))
+    lse = build.add("lse", LogSumExp(logits, "k", AXES[:4], mask))
+    weights = exp(symbols.value_symbol(logits) - symbols.value_symbol(lse))
+    p = build.add("p", Map(weights, AXES[:5], mask))
+    out = build.add("out", Contract((p, v), ("b", "g", "r", "q", "e")))
+    outputs = {"out": build.gated(out)} | {name: lse for name in spec.outputs}
+    flow = Dataflow(spec, build.values, outputs)
+    return replace(flow, kernels=group_results(flow))
+
+
+class _Builder:
+    """A hash-consing table of operations: an equal operation is the same value."""
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        self.spec = spec
+        self.tensors = {tensor.name: tensor for tensor in spec.tensors}
+        if spec.head_gate:
+            self.tensors["head_gate"] = Tensor("head_gate", ("heads",))
+        self.declared = {*self.tensors, *(param.name for param in spec.params)}
+        self.values: dict[str, Operation] = {}
+        self.known: dict[Operation, str] = {}
+        self.varies = dict(VARIES)
+
+    def add(self, name: str, operation: Operation) -> str:
+        if operation in self.known:
+            return self.known[operation]
+        unique, count = name, 1
+        while unique in self.values or (
+            unique in self.declared and unique != getattr(operation, "tensor", "")
+        ):
+            count += 1
+            unique = f"{name}_{count}"
+        self.values[unique] = operation
+        self.known[operation] = unique
+        self.varies[unique] = frozenset(operation.axes)
+        return unique
+
+    def values_for(self, formula: Basic) -> Basic:
+        """Replace tensor reads and everything that varies along fewer axes by values of their own."""
+        reads = sorted(formula.atoms(Read), key=lambda read: (_depth(read), str(read)))
+        known: dict[Basic, Expr] = {}
+        for read in reads:
+            known[read] = self._read(read.xreplace(known))
+        formula = formula.xreplace(known)
+        if isinstance(formula, Boolean):
+            return formula
+        tile = frozenset("qk")
+        within_tile = {name: axes & tile for name, axes in self.varies.items()}
+        return split_by_axes(formula, within_tile, self._name, tile)
+
+    def conditions(self) -> tuple[Boolean, ...]:
+        """A head whose gate is zero sees nothing, where nobody could tell the difference."""
+        if not self.spec.head_gate or self.spec.outputs:
+            return ()
+        return (symbols.nonzero(self._gate()),)
+
+    def gated(self, out: str) -> str:
+        if not self.spec.head_gate:
+            return out
+        product = Contract((out, self.add("head_gate", self._gate_input())), self.values[out].axes)
+        return self.add("gated", product)
+
+    def _gate_input(self) -> Input:
+        return Input("head_gate", ("g", "r"), "f32")
+
+    def _gate(self) -> Symbol:
+        return symbols.value_symbol(self.add("head_gate", self._gate_input()))
+
+    def _read(self, read: Read) -> Expr:
+        tensor = self.tensors[read.tensor]
+        axes = axes_of(Tuple(*read.indices), self.varies)
+        ordered = tuple(axis for axis in AXES if axis in axes)
+        dtype = DTYPES[tensor.dtype]
+        in_step = all(
+            index == DIM_INDEX.get(str(dim))
+            for dim, index in zip(tensor.shape, read.indices, strict=True)
+        )
+        operation: Operation = (
+            Input(tensor.name, ordered, dtype)
+            if in_step
+            else Gather(tensor.name, read.indices, ordered, dtype)
+        )
+        extent = EXTENT_NAMES.get(axes & frozenset("qk"), "here")
+        return symbol_of(self.add(f"{tensor.name}_{extent}", operation), operation)
+
+    def _name(self, formula: Basic, _: frozenset[str]) -> Expr:
+        axes = axes_of(formula, self.varies)
+        extent = EXTENT_NAMES.get(
+            axes & frozenset("qk"), "head" if axes & frozenset("gr") else "call"
+        )
+        ordered = tuple(axis for axis in AXES if axis in axes)
+        return symbols.value_symbol(self.add(f"{extent}_term", Map(formula, ordered)))
+
+
+def _depth(formula: Basic) -> int:
+    return 1 + max((_depth(arg) for arg in formula.args), default=0)

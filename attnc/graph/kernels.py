@@ -1,0 +1,67 @@
+"""From results to kernels, by their axes alone.
+
+A result owns its grid: its axes without the feature axes.  The tile values that it needs are remade inside, and the
+axes that remain are its loops.  Results of equal grid merge while the kernel graph stays acyclic; a result that reads
+another of the same kernel opens a new phase.  Every element has one owner: no atomics.
+"""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from attnc.graph.operations import (
+    AXES,
+    FEATURE_AXES,
+    Contract,
+    Dataflow,
+    KernelGraph,
+    LogSumExp,
+)
+
+
+def group_results(flow: Dataflow) -> tuple[KernelGraph, ...]:
+    """The kernels of a dataflow: results with the same grid, in phases."""
+    results = _results(flow)
+    by_grid: dict[tuple[str, ...], list[str]] = {}
+    for name in results:
+        by_grid.setdefault(_grid(flow, name), []).append(name)
+    return tuple(KernelGraph(grid, _phases(flow, names)) for grid, names in by_grid.items())
+
+
+def _results(flow: Dataflow) -> list[str]:
+    """Reductions that an output needs, and the outputs, in order."""
+    graph = flow.graph()
+    needed = set(flow.outputs.values())
+    for output in flow.outputs.values():
+        needed |= nx.ancestors(graph, output)
+    return [
+        name
+        for name in flow.values
+        if name in needed and (_reduces_keys(flow, name) or name in flow.outputs.values())
+    ]
+
+
+def _reduces_keys(flow: Dataflow, name: str) -> bool:
+    """Whether a value is a reduction over the columns of the score tile."""
+    operation = flow.values[name]
+    if isinstance(operation, LogSumExp):
+        return True
+    if not isinstance(operation, Contract):
+        return False
+    read = {axis for operand in operation.operands for axis in flow.values[operand].axes}
+    return "k" in read and "k" not in operation.axes
+
+
+def _grid(flow: Dataflow, name: str) -> tuple[str, ...]:
+    axes = flow.values[name].axes
+    return tuple(axis for axis in AXES if axis in axes and axis not in FEATURE_AXES)
+
+
+def _phases(flow: Dataflow, names: list[str]) -> tuple[tuple[str, ...], ...]:
+    graph = flow.graph()
+    depth: dict[str, int] = {}
+    for name in names:
+        earlier = nx.ancestors(graph, name)
+        depth[name] = 1 + max((depth[other] for other in depth if other in earlier), default=-1)
+    levels = sorted(set(depth.values()))
+    return tuple(tuple(name for name in names if depth[name] == level) for level in levels)

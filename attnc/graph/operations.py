@@ -1,0 +1,128 @@
+"""Whole-tensor operations on named axes: the words of the dataflow.
+
+Axes: b batch, g key/value head, r query head within its group, q, k, d (q/k features), e (v features).
+Grouped heads need no code anywhere: k and v simply lack r.
+
+There is no softmax.  `lse = LogSumExp(t over k)` is an operation and `p = exp(t - lse)` an ordinary Map; the
+condition sits on them (`where`), never as a select of its own, so an empty row needs no case.
+A dataflow holds its values in a table name -> operation, and equal operations are one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+from sympy import Basic, Expr, Symbol, true
+from sympy.logic.boolalg import Boolean
+
+from attnc.spec.schema import AttentionSpec
+from attnc.symbols import value_symbol
+
+AXES = ("b", "g", "r", "q", "k", "d", "e")  # canonical order
+BATCH_AXES = frozenset("bgr")  # in both operands of the score contraction, or grouped
+FEATURE_AXES = frozenset("de")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor of the call; its element at the position of its axes."""
+
+    tensor: str
+    axes: tuple[str, ...]
+    dtype: str = "element"  # element | f32 | f16 | bf16 | i32 | i64 | i1
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """An element of a tensor at indices that are formulas; 0 outside its shape."""
+
+    tensor: str
+    indices: tuple[Expr, ...]
+    axes: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Sum of the product of the operands over every axis that `axes` lacks."""
+
+    operands: tuple[str, ...]
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """An elementwise formula over values, positions and params; 0 where `where` does not hold."""
+
+    formula: Basic
+    axes: tuple[str, ...]
+    where: Boolean = true
+
+
+@dataclass(frozen=True, slots=True)
+class LogSumExp:
+    """log of the sum of exp(operand) over `over` where `where` holds; -inf where nothing is visible."""
+
+    operand: str
+    over: str
+    axes: tuple[str, ...]
+    where: Boolean = true
+
+
+Operation = Input | Gather | Contract | Map | LogSumExp
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGraph:
+    """Results that share a grid, in phases: a phase may read what an earlier one has reduced."""
+
+    grid: tuple[str, ...]
+    phases: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    """values: in order of definition.  outputs: result name -> value.  kernels: filled by graph.kernels."""
+
+    spec: AttentionSpec
+    values: Mapping[str, Operation]
+    outputs: Mapping[str, str]
+    kernels: tuple[KernelGraph, ...] = ()
+
+    def operands(self, name: str) -> tuple[str, ...]:
+        """The values that a value reads."""
+        return operands_of(self.values[name], self.values)
+
+    def graph(self) -> nx.DiGraph:
+        """A view for topology: an edge from each operand to what reads it."""
+        graph = nx.DiGraph()
+        graph.add_nodes_from(self.values)
+        graph.add_edges_from((u, v) for v in self.values for u in self.operands(v))
+        return graph
+
+
+def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[str, ...]:
+    """Names of the values that an operation reads, each once."""
+    match operation:
+        case Input():
+            return ()
+        case Contract(operands):
+            return tuple(dict.fromkeys(operands))
+        case Gather(_, indices):
+            formulas: tuple[Basic, ...] = indices
+        case Map(formula, _, where):
+            formulas = (formula, where)
+        case LogSumExp(operand, _, _, where):
+            formulas = (Symbol(operand), where)
+    names = (
+        str(symbol) for formula in formulas for symbol in sorted(formula.free_symbols, key=str)
+    )
+    return tuple(dict.fromkeys(name for name in names if name in values))
+
+
+def symbol_of(name: str, operation: Operation) -> Symbol:
+    """The Symbol by which formulas name a value."""
+    dtype = getattr(operation, "dtype", "f32")
+    return value_symbol(name, "i32" if dtype in ("i32", "i64", "i1") else "f32")

@@ -1,0 +1,79 @@
+"""What a generated module offers and means: everything codegen and the launcher must know beyond the kernels.
+
+The formulas are the spec's own; the dense reference in the generated file is printed from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Expr
+from sympy.logic.boolalg import Boolean
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArgument:
+    """A declared tensor: a required keyword of the call."""
+
+    name: str
+    shape: tuple[str | int, ...]  # batch, heads, kv_heads, q_len, kv_len or an integer
+    dtype: str  # f32 | f16 | bf16 | i32 | i64 | i1
+
+
+@dataclass(frozen=True, slots=True)
+class ParamArgument:
+    """A declared run-time scalar; without a default it is a required keyword."""
+
+    name: str
+    kind: str  # int | float
+    default: int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How a kernel is tiled on a device class."""
+
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """The schedule for one device class (sm_90, gfx942 ...) and element size in bytes."""
+
+    device: str
+    element_bytes: int
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    name: str
+    doc: str
+    spec_text: str
+    spec_path: str
+    layout: str  # bhsd | bshd
+    heads_q: int
+    heads_kv: int
+    fixes_heads: bool
+    head_dim_qk: int
+    head_dim_v: int
+    dtype: str  # nominal: fp16 | bf16 | fp32
+    fp32_dot: str  # ieee | tf32 | tf32x3
+    scale: Expr
+    score: Expr
+    mask: Boolean
+    params: tuple[ParamArgument, ...]
+    tensors: tuple[TensorArgument, ...]
+    outputs: tuple[str, ...]
+    head_gate: bool
+    backward: bool
+    schedules: tuple[ScheduleRow, ...]
+    notes: tuple[str, ...] = ()  # header lines: formulas, what was derived
+
+    @property
+    def group(self) -> int:
+        """Query heads per key/value head."""
+        return self.heads_q // self.heads_kv

@@ -1,0 +1,264 @@
+"""A tiled program, read as a grammar.
+
+    Program  = interface, Kernel*                     what a module offers, and its kernels
+    Kernel   = Axis*, GridDim*, Buffer*, Scalar*, Stmt*
+    Stmt     = Let | Loop | Start | Store
+    Let      = name := Value                          bound once
+    Loop     = axis, Piece*, Let*, Reduce*            NAIVE, STREAMED: reductions are declared
+             | axis, Piece*, Let*, Update*            READY: what is carried is spelled out
+    Value    = Load | Formula | Contract              at every level (Contract: not READY)
+             | Dot | Collapse | Fill                  READY
+
+A value is a tile over named axes with a dtype; one without axes is a scalar of the program instance.
+Formulas are sympy over `attnc.symbols` (positions, lengths, params), over axis indices, and over the
+names of values.  Names are matched by text, never by sympy assumptions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sympy import Expr, Symbol, true
+from sympy.logic.boolalg import Boolean
+
+from attnc.ir.interface import Interface
+from attnc.source import Span
+
+BLOCK_Q = Symbol("BLOCK_Q", integer=True, positive=True)  # query rows of a tile
+BLOCK_KV = Symbol("BLOCK_KV", integer=True, positive=True)  # keys of a tile
+
+
+class Level(Enum):
+    """How far a kernel has been lowered."""
+
+    NAIVE = "naive"  # the textbook: a loop for each reduction
+    STREAMED = "streamed"  # reductions that follow each other share a loop
+    READY = "ready"  # carried values, selects and dots are spelled out
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Base of all IR nodes."""
+
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+# ---------------------------------------------------------------- where things are
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Node):
+    """A named axis, and the tile of it that a program instance holds.
+
+    Position p of the tile stands at `index` = first + p on the whole axis, 0 <= p < tile.
+    Positions with index >= size do not exist: loads and stores guard against them.
+    """
+
+    name: str  # q, k, d, e; after split_axis also d0, d1 ...
+    role: str  # rows | columns | feature
+    size: Expr
+    tile: Expr  # BLOCK_Q, BLOCK_KV or an Integer (a power of two, at least 16)
+    index: Symbol  # q_idx, kv_idx, d_idx ...
+    first: Expr  # rows: q_first; columns: kv_first = tile number * BLOCK_KV; feature: an Integer
+
+
+@dataclass(frozen=True, slots=True)
+class GridDim(Node):
+    """One digit of the linear program number, innermost first."""
+
+    index: Symbol
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer(Node):
+    """A tensor of the call, addressed by one index a dimension; strides are run-time values."""
+
+    name: str
+    dims: tuple[str, ...]  # names of its dimensions; strides are called {name}_stride_{dim}
+    sizes: tuple[Expr, ...]
+    dtype: str  # element | f32 | f16 | bf16 | i32 | i64 | i1   (element: that of q, k, v)
+    role: str  # input | output
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar(Node):
+    """A run-time number of the call.  `sign` scalars are compile-time constants -1 or 1."""
+
+    name: str
+    kind: str  # i32 | f32 | sign
+    meaning: str
+
+
+# ---------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Node):
+    """The elements of a buffer at `index`, 0 where `guard` is false (those are not read at all)."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    guard: Boolean = true
+
+
+@dataclass(frozen=True, slots=True)
+class Formula(Node):
+    """An elementwise formula over values, positions and scalars.
+
+    `wide`: its integer leaves are 64-bit, because a product of positions may pass 2**31.
+    """
+
+    expr: Expr | Boolean
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contract(Node):
+    """sum over axes `over` of left * right, accumulated in float32."""
+
+    left: str
+    right: str
+    over: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot(Node):
+    """add_to + sum over `over` of left * right, accumulated in float32; left is rounded to right's dtype."""
+
+    left: str
+    right: str
+    over: str
+    add_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collapse(Node):
+    """The max, sum or `any` of a tile along one axis."""
+
+    kind: str
+    value: str
+    over: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fill(Node):
+    """A tile of one number."""
+
+    value: Expr
+
+
+Value = Load | Formula | Contract | Dot | Collapse | Fill
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Node):
+    """name := value."""
+
+    name: str
+    value: Value
+    axes: tuple[str, ...] = ()
+    dtype: str = "f32"  # f32 | element | f16 | bf16 | i32 | i64 | i1
+    note: str = ""  # a comment for the reader of the generated file
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Node):
+    """name := init joined with `element` over all positions of `over` where `where` holds.
+
+    `follows` names a running maximum m in the same loop.  When m moves from m_old to m_new, what has been
+    summed so far becomes `repair`, a formula over the reduction's own name, m_old and m_new (ir.functions).
+    A reduction with init None continues the one of the same name in the loop before.
+    """
+
+    name: str
+    kind: str  # max | sum
+    over: str
+    element: Expr
+    axes: tuple[str, ...]
+    init: Expr | None
+    where: Boolean = true
+    follows: str | None = None
+    repair: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Node):
+    """Tiles [start, stop) of a loop's axis; start >= stop is empty.  `masked`: some pair may be hidden."""
+
+    start: Expr
+    stop: Expr
+    masked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Update(Node):
+    """After the loop's body the carried value `name` becomes `value`."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Node):
+    """Visit the tiles of all pieces, in order, one at a time; pieces never overlap."""
+
+    axis: str
+    pieces: tuple[Piece, ...]
+    body: tuple[Let, ...]
+    reductions: tuple[Reduce, ...] = ()
+    updates: tuple[Update, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Node):
+    """A carried value's first content (READY)."""
+
+    name: str
+    value: Value
+    axes: tuple[str, ...]
+    dtype: str = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Store(Node):
+    """Write a value to buffer[index] where `guard` holds, rounded to the buffer's dtype."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    value: str
+    guard: Boolean = true
+
+
+Stmt = Let | Loop | Start | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel(Node):
+    name: str
+    axes: tuple[Axis, ...]
+    grid: tuple[GridDim, ...]
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[Scalar, ...]
+    body: tuple[Stmt, ...]
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of that name."""
+        return next(buffer for buffer in self.buffers if buffer.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Program(Node):
+    interface: Interface
+    kernels: tuple[Kernel, ...]
+    level: Level = Level.NAIVE

@@ -1,0 +1,205 @@
+"""Walk and rebuild programs: what a node reads, renaming, and dropping what nothing reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from sympy import Basic, Symbol
+
+from attnc.ir.nodes import (
+    Collapse,
+    Contract,
+    Dot,
+    Fill,
+    Formula,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Piece,
+    Reduce,
+    Start,
+    Stmt,
+    Store,
+    Value,
+)
+
+Rewrite = Callable[[Basic], Basic]
+
+
+def names_in(*formulas: Basic | None) -> set[str]:
+    """The names that formulas speak of."""
+    return {
+        str(symbol)
+        for formula in formulas
+        if formula is not None
+        for symbol in formula.free_symbols
+    }
+
+
+def reads_of_value(value: Value) -> set[str]:
+    """Names of values, positions and scalars that a value reads."""
+    match value:
+        case Load(_, index, guard):
+            return names_in(*index, guard)
+        case Formula(expr):
+            return names_in(expr)
+        case Contract(left, right):
+            return {left, right}
+        case Dot(left, right, _, add_to):
+            return {left, right} | ({add_to} if add_to else set())
+        case Collapse(_, tile, _):
+            return {tile}
+        case Fill(number):
+            return names_in(number)
+
+
+def reads_of(stmt: Stmt) -> set[str]:
+    """Names that a statement reads; for a loop, all that its parts read."""
+    match stmt:
+        case Let(_, value) | Start(_, value):
+            return reads_of_value(value)
+        case Store(_, index, value, guard):
+            return {value} | names_in(*index, guard)
+        case Loop(_, pieces, body, reductions, updates):
+            found = {name for piece in pieces for name in names_in(piece.start, piece.stop)}
+            found |= {name for let in body for name in reads_of(let)}
+            found |= {name for update in updates for name in (update.value,)}
+            return found.union(*(reads_of_reduction(reduction) for reduction in reductions))
+
+
+def reads_of_reduction(reduction: Reduce) -> set[str]:
+    """Names that a reduction reads."""
+    return names_in(reduction.element, reduction.where, reduction.init, reduction.repair)
+
+
+def map_value(value: Value, rewrite: Rewrite) -> Value:
+    """Rewrite every formula of a value, names of operands included."""
+
+    def name(operand: str) -> str:
+        return str(rewrite(Symbol(operand, real=True)))
+
+    match value:
+        case Load(_, index, guard):
+            return replace(value, index=tuple(map(rewrite, index)), guard=rewrite(guard))
+        case Formula(expr):
+            return replace(value, expr=rewrite(expr))
+        case Contract(left, right) | Dot(left, right):
+            renamed = replace(value, left=name(left), right=name(right))
+            return (
+                replace(renamed, add_to=name(value.add_to))
+                if isinstance(value, Dot) and value.add_to
+                else renamed
+            )
+        case Collapse(_, tile, _):
+            return replace(value, value=name(tile))
+        case Fill(number):
+            return replace(value, value=rewrite(number))
+
+
+def map_reduction(reduction: Reduce, rewrite: Rewrite) -> Reduce:
+    """Rewrite every formula of a reduction."""
+    return replace(
+        reduction,
+        element=rewrite(reduction.element),
+        where=rewrite(reduction.where),
+        init=None if reduction.init is None else rewrite(reduction.init),
+        repair=None if reduction.repair is None else rewrite(reduction.repair),
+    )
+
+
+def map_loop(loop: Loop, rewrite: Rewrite) -> Loop:
+    """Rewrite every formula of a loop."""
+    return replace(
+        loop,
+        pieces=tuple(Piece(rewrite(p.start), rewrite(p.stop), p.masked) for p in loop.pieces),
+        body=tuple(replace(let, value=map_value(let.value, rewrite)) for let in loop.body),
+        reductions=tuple(map_reduction(reduction, rewrite) for reduction in loop.reductions),
+    )
+
+
+def map_stmt(stmt: Stmt, rewrite: Rewrite) -> Stmt:
+    """Rewrite every formula of a statement."""
+    match stmt:
+        case Let() | Start():
+            return replace(stmt, value=map_value(stmt.value, rewrite))
+        case Loop():
+            return map_loop(stmt, rewrite)
+        case Store(_, index, value, guard):
+            renamed = str(rewrite(Symbol(value, real=True)))
+            return replace(
+                stmt, index=tuple(map(rewrite, index)), value=renamed, guard=rewrite(guard)
+            )
+
+
+def substitution(by_name: Mapping[str, Basic]) -> Rewrite:
+    """A rewrite that replaces symbols by name, whatever their assumptions."""
+
+    def rewrite(formula: Basic) -> Basic:
+        found = {
+            symbol: by_name[str(symbol)]
+            for symbol in formula.free_symbols
+            if str(symbol) in by_name
+        }
+        return formula.xreplace(found) if found else formula
+
+    return rewrite
+
+
+def axes_by_name(stmts: Iterable[Stmt]) -> dict[str, tuple[str, ...]]:
+    """Axes of every named value, in loops too."""
+    found: dict[str, tuple[str, ...]] = {}
+    for stmt in stmts:
+        match stmt:
+            case Let(name, _, axes) | Start(name, _, axes):
+                found[name] = axes
+            case Loop(_, _, body, reductions):
+                found |= {let.name: let.axes for let in body}
+                found |= {reduction.name: reduction.axes for reduction in reductions}
+            case _:
+                pass
+    return found
+
+
+def prune(kernel: Kernel) -> Kernel:
+    """Drop values, scalars and input buffers that nothing reads."""
+    body: list[Stmt] = []
+    # a loop carries values that its own body reads again; they stay if the loop stays
+    wanted = {name for axis in kernel.axes for name in names_in(axis.first)}
+    for stmt in reversed(kernel.body):
+        if isinstance(stmt, Let) and stmt.name not in wanted:
+            continue
+        kept = _prune_loop(stmt) if isinstance(stmt, Loop) else stmt
+        body.insert(0, kept)
+        wanted |= reads_of(kept)
+    loads = {stmt.value.buffer for stmt in _lets(body) if isinstance(stmt.value, Load)}
+    wanted |= {name for grid in kernel.grid[:-1] for name in names_in(grid.extent)}
+    wanted |= {name for axis in kernel.axes for name in names_in(axis.size)}
+    return replace(
+        kernel,
+        body=tuple(body),
+        buffers=tuple(b for b in kernel.buffers if b.role == "output" or b.name in loads),
+        scalars=tuple(s for s in kernel.scalars if s.name in wanted),
+    )
+
+
+def _prune_loop(loop: Loop) -> Loop:
+    wanted = {update.value for update in loop.updates}.union(
+        *(reads_of_reduction(r) for r in loop.reductions)
+    )
+    body: list[Let] = []
+    for let in reversed(loop.body):
+        if let.name in wanted:
+            body.insert(0, let)
+            wanted |= reads_of(let)
+    return replace(loop, body=tuple(body))
+
+
+def _lets(body: Iterable[Stmt]) -> list[Let]:
+    found: list[Let] = []
+    for stmt in body:
+        found += (
+            [stmt] if isinstance(stmt, Let) else list(stmt.body) if isinstance(stmt, Loop) else []
+        )
+    return found

@@ -1,0 +1,260 @@
+"""Spell out declared reductions: selects, carried values, rescaling, dots.
+
+A hidden key must contribute the identity of each reduction.  One select on the score serves all whose element vanishes
+as the score goes to -inf (exp(t - m) v does); an increasing factor is applied after the select, since it fixes -inf.
+
+Empty rows are handled in one place: exponents are taken against `anchor`, the running maximum with 0 for -inf, so
+no difference of two infinities is formed; a repair uses the raw old maximum, and exp2(-inf - anchor) = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from sympy import Basic, Expr, Float, Integer, Max, S, Symbol, exp
+from sympy.logic.boolalg import Boolean, BooleanTrue
+
+from attnc.algebra import factors_along
+from attnc.ir.functions import Anchor, Exp2, new, old, tile_symbol
+from attnc.ir.nodes import (
+    Collapse,
+    Contract,
+    Dot,
+    Fill,
+    Formula,
+    Kernel,
+    Let,
+    Level,
+    Load,
+    Loop,
+    Reduce,
+    Start,
+    Stmt,
+    Update,
+)
+from attnc.ir.rebuild import axes_by_name
+from attnc.symbols import Where
+
+
+@dataclass(frozen=True, slots=True)
+class LowerReductions:
+    """reduce l = sum exp2(x f - m) following m   ->   start l = 0; loop: p = exp2(x f - anchor); l <- l rescale + sum p"""
+
+    name: ClassVar[str] = "lower-reductions"
+    needs: ClassVar[Level] = Level.STREAMED
+    leaves: ClassVar[Level] = Level.READY
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """Lower every loop; a reduction starts before the first loop that it runs through."""
+        body: list[Stmt] = []
+        varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
+        for stmt in kernel.body:
+            if not isinstance(stmt, Loop):
+                body.append(
+                    replace(stmt, value=_dot(stmt.value)) if isinstance(stmt, Let) else stmt
+                )
+                continue
+            body += [
+                _start(reduction) for reduction in stmt.reductions if reduction.init is not None
+            ]
+            body.append(_Lowering(stmt, varies).loop())
+        return replace(kernel, body=tuple(body))
+
+
+def _start(reduction: Reduce) -> Start:
+    assert reduction.init is not None
+    init = Float(0) if reduction.init == 0 else reduction.init
+    return Start(reduction.name, Fill(init), reduction.axes)
+
+
+def _dot(value: object) -> object:
+    if isinstance(value, Contract):
+        (over,) = value.over
+        return Dot(value.left, value.right, over)
+    return value
+
+
+@dataclass
+class _Lowering:
+    """One loop: collects the statements that its reductions need."""
+
+    source: Loop
+    varies: dict[str, frozenset[str]]
+    body: list[Let] = field(default_factory=list)
+    known: dict[object, str] = field(default_factory=dict)
+    updates: list[Update] = field(default_factory=list)
+    late: list[Let] = field(default_factory=list)
+    selected: dict[str, str] = field(default_factory=dict)
+
+    def loop(self) -> Loop:
+        late = _only_for_sums(self.source)
+        self.body += [
+            replace(let, value=_dot(let.value)) for let in self.source.body if let.name not in late
+        ]
+        self.late = [let for let in self.source.body if let.name in late]
+        order = sorted(self.source.reductions, key=lambda reduction: reduction.kind != "max")
+        for reduction in order:
+            self._maximum(reduction) if reduction.kind == "max" else self._sum(reduction)
+        last = [
+            update
+            for update in self.updates
+            if update.name in {r.name for r in order if r.kind == "max"}
+        ]
+        first = [update for update in self.updates if update not in last]
+        return replace(self.source, body=tuple(self.body), reductions=(), updates=(*first, *last))
+
+    def _let(
+        self, name: str, value: object, axes: tuple[str, ...], dtype: str = "f32", note: str = ""
+    ) -> Symbol:
+        """Bind a value once; an equal value keeps its first name."""
+        key = (value, axes)
+        if key not in self.known:
+            taken = {let.name for let in self.body} | set(self.varies)
+            unique = (
+                name
+                if name not in taken
+                else next(f"{name}_{i}" for i in range(2, 99) if f"{name}_{i}" not in taken)
+            )
+            self.body.append(Let(unique, value, axes, dtype, note))  # type: ignore[arg-type]
+            self.known[key] = unique
+            self.varies = self.varies | {unique: frozenset(axes)}
+        return tile_symbol(self.known[key])
+
+    def _maximum(self, reduction: Reduce) -> None:
+        positive, score = _positive_factor(reduction.element, reduction.over, self.varies)
+        tile_axes = (*reduction.axes, reduction.over)
+        score = self._select(score, reduction.where, tile_axes)
+        largest = self._let("tile_max", Collapse("max", str(score), reduction.over), reduction.axes)
+        raised = Formula(Max(tile_symbol(reduction.name), largest * positive))
+        moved = self._let(f"{reduction.name}_new", raised, reduction.axes)
+        self.updates.append(Update(reduction.name, str(moved)))
+        if any(other.follows == reduction.name for other in self.source.reductions):
+            note = "an empty row keeps -inf out of the exponents"
+            self._let("anchor", Formula(Anchor(moved)), reduction.axes, note=note)
+
+    def _select(self, score: Expr, where: Boolean, axes: tuple[str, ...]) -> Symbol:
+        """The score, -inf where hidden."""
+        if isinstance(where, BooleanTrue):
+            return self._named(score, axes, "score")
+        visible = (
+            where if isinstance(where, Symbol) else self._let("visible", Formula(where), axes, "i1")
+        )
+        label = f"{score}_visible" if isinstance(score, Symbol) else "score_visible"
+        chosen = self._let(
+            label, Formula(Where(Symbol(str(visible)), score, S.NegativeInfinity)), axes
+        )
+        self.selected[str(score)] = str(chosen)
+        return chosen
+
+    def _named(self, value: Expr, axes: tuple[str, ...], name: str) -> Symbol:
+        return value if isinstance(value, Symbol) else self._let(name, Formula(value), axes)
+
+    def _sum(self, reduction: Reduce) -> None:
+        assert reduction.follows is not None and reduction.repair is not None, (
+            "only streamed sums are lowered"
+        )
+        element = self._hidden_adds_nothing(reduction)
+        anchor = self._anchor_of(reduction.follows)
+        element = element.xreplace({tile_symbol(reduction.follows): anchor})
+        rescale = self._rescale(reduction, anchor)
+        carried = tile_symbol(reduction.name)
+        weights, values = _dot_operands(element, reduction, self.varies)
+        p = self._named(weights, tuple(a for a in ("q", "k") if a in self._axes(weights)), "p")
+        if values is None:
+            total = self._let("tile_sum", Collapse("sum", str(p), reduction.over), reduction.axes)
+            result = self._let(
+                f"{reduction.name}_new", Formula(carried * rescale + total), reduction.axes
+            )
+        else:
+            self._bring(values)
+            scaled = self._let(
+                f"{reduction.name}_rescaled", Formula(carried * rescale), reduction.axes
+            )
+            result = self._let(
+                f"{reduction.name}_new",
+                Dot(str(p), values, reduction.over, str(scaled)),
+                reduction.axes,
+            )
+        self.updates.append(Update(reduction.name, str(result)))
+
+    def _axes(self, formula: Basic) -> frozenset[str]:
+        return frozenset().union(
+            *(self.varies.get(str(s), frozenset()) for s in formula.free_symbols)
+        )
+
+    def _bring(self, name: str) -> None:
+        """Put what only a sum reads (the values) just before it: its load then overlaps the softmax."""
+        for let in [let for let in self.late if let.name == name]:
+            self.body.append(let)
+            self.late.remove(let)
+
+    def _anchor_of(self, leader: str) -> Symbol:
+        moved = tile_symbol(f"{leader}_new")
+        return tile_symbol(self.known[(Formula(Anchor(moved)), ("q",))])
+
+    def _rescale(self, reduction: Reduce, anchor: Symbol) -> Symbol:
+        assert reduction.follows is not None and reduction.repair is not None
+        factor = (reduction.repair / tile_symbol(reduction.name)).xreplace(
+            {old(reduction.follows): tile_symbol(reduction.follows), new(reduction.follows): anchor}
+        )
+        return self._let(
+            "rescale", Formula(factor), ("q",), note="what was summed against the old maximum"
+        )
+
+    def _hidden_adds_nothing(self, reduction: Reduce) -> Expr:
+        """The element over the selected score; with a select of its own where it does not vanish at -inf."""
+        element = reduction.element
+        if isinstance(reduction.where, BooleanTrue):
+            return element
+        for score, chosen in self.selected.items():
+            if _vanishes(element, tile_symbol(score)):
+                return element.xreplace({tile_symbol(score): tile_symbol(chosen)})
+        visible = reduction.where
+        if not isinstance(visible, Symbol):
+            visible = self._let("visible", Formula(reduction.where), ("q", "k"), "i1")
+        return Where(Symbol(str(visible)), element, Integer(0))
+
+
+def _only_for_sums(loop: Loop) -> set[str]:
+    """Loads that only a weighted sum reads, as its right operand."""
+    loads = {let.name for let in loop.body if isinstance(let.value, Load) and {"e"} & set(let.axes)}
+    return {
+        name
+        for name in loads
+        if any(str(s) == name for r in loop.reductions for s in r.element.free_symbols)
+    }
+
+
+def _positive_factor(
+    element: Expr, over: str, varies: dict[str, frozenset[str]]
+) -> tuple[Expr, Expr]:
+    """Split c * x into (c, x), c positive and free of the axis: max(c x) = c max(x)."""
+    fixed, moving = factors_along(element, over, varies)
+    return (fixed, moving) if fixed.is_positive else (S.One, element)
+
+
+def _vanishes(element: Expr, score: Symbol) -> bool:
+    """Whether an element goes to 0 as the score goes to -inf: it holds exp of the score, and the score nowhere else."""
+    exponentials = [
+        f
+        for f in sympy.Mul.make_args(element)
+        if isinstance(f, Exp2 | exp) and score in f.free_symbols
+    ]
+    if len(exponentials) != 1 or score in (element / exponentials[0]).free_symbols:
+        return False
+    slope = sympy.diff(exponentials[0].args[0], score)
+    return bool(slope.is_positive)
+
+
+def _dot_operands(
+    element: Expr, reduction: Reduce, varies: dict[str, frozenset[str]]
+) -> tuple[Expr, str | None]:
+    """Split p[q, k] * v[k, e] into its operands; a plain row sum has no second one."""
+    features = [
+        f for f in sympy.Mul.make_args(element) if varies.get(str(f), frozenset()) - {"q", "k"}
+    ]
+    if not features:
+        return element, None
+    (values,) = features
+    return element / values, str(values)

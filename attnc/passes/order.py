@@ -1,0 +1,26 @@
+"""The passes in order, with a line of why beside each."""
+
+from __future__ import annotations
+
+from attnc.passes.bound_tiles import BoundTiles
+from attnc.passes.drop_implied_bounds import DropImpliedBounds
+from attnc.passes.fold_scales import FoldScales
+from attnc.passes.lower_reductions import LowerReductions
+from attnc.passes.pipeline import Pipeline
+from attnc.passes.split_axis import SplitAxis
+from attnc.passes.split_phases import SplitPhases
+from attnc.passes.stream_reductions import StreamReductions
+
+PIPELINE = Pipeline(
+    (
+        StreamReductions(),  # one loop over the keys: all later passes see a single mask and a single range
+        FoldScales(),  # while reductions are declared: one formula to rewrite, not two phases of code
+        BoundTiles(
+            inner="k", outer="q"
+        ),  # which tiles hold a visible pair, which are wholly visible
+        SplitPhases(),  # wholly visible tiles run without mask code
+        DropImpliedBounds(),  # what remains of the mask after the range is known
+        LowerReductions(),  # selects, carried values, dots
+        SplitAxis(),  # last: every value over a feature axis is spelled out and can be cut
+    )
+)

@@ -1,0 +1,146 @@
+"""Which tensors a kernel reads and writes, how they are indexed, and which elements exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sympy import Basic, Expr, Integer, Le, Lt, Symbol, true
+from sympy.logic.boolalg import And, Boolean
+
+from attnc import symbols
+from attnc.graph.operations import Dataflow, Gather, Input
+from attnc.ir.nodes import Axis, Buffer
+from attnc.ranges import bounds
+
+BATCH, HEADS = (
+    Symbol("batch", integer=True, nonnegative=True),
+    Symbol("heads", integer=True, positive=True),
+)
+KV_HEADS = Symbol("kv_heads", integer=True, positive=True)
+D_IDX, E_IDX = (Symbol(name, integer=True, nonnegative=True) for name in ("d_idx", "e_idx"))
+DIMS: dict[
+    str, tuple[str, Expr, Expr]
+] = {  # dimension of a declared tensor: stride name, extent, index in step
+    "batch": ("b", BATCH, symbols.b),
+    "heads": ("h", HEADS, symbols.h),
+    "kv_heads": ("g", KV_HEADS, symbols.h_kv),
+    "q_len": ("q", symbols.q_len, symbols.q_idx),
+    "kv_len": ("k", symbols.kv_len, symbols.kv_idx),
+}
+AXIS_DIMS = {
+    "b": "b",
+    "g": "h",
+    "q": "q",
+    "k": "k",
+    "d": "d",
+    "e": "e",
+}  # axis of q, k, v -> name of its dimension
+
+
+def attention_buffers(flow: Dataflow) -> tuple[Buffer, ...]:
+    """Buffers of q, k, v, the declared tensors and the outputs, in the order of the call."""
+    spec = flow.spec
+    qk, dv = Integer(spec.head_dim_qk), Integer(spec.head_dim_v)
+    rows = (BATCH, HEADS, symbols.q_len)
+    keys = (BATCH, KV_HEADS, symbols.kv_len)
+    made = [
+        Buffer("q", ("b", "h", "q", "d"), (*rows, qk), "element", "input", "queries"),
+        Buffer("k", ("b", "h", "k", "d"), (*keys, qk), "element", "input", "keys"),
+        Buffer("v", ("b", "h", "k", "e"), (*keys, dv), "element", "input", "values"),
+    ]
+    made += [
+        _declared(tensor.name, tensor.shape, _dtype(flow, tensor.name)) for tensor in spec.tensors
+    ]
+    if spec.head_gate:
+        made.append(
+            Buffer("head_gate", ("h",), (HEADS,), "f32", "input", "a factor for each head's output")
+        )
+    made.append(
+        Buffer("out", ("b", "h", "q", "e"), (*rows, dv), "element", "output", "weighted values")
+    )
+    if "lse" in spec.outputs:
+        made.append(
+            Buffer(
+                "lse",
+                ("b", "h", "q"),
+                rows,
+                "f32",
+                "output",
+                "natural log of each row's sum of exp",
+            )
+        )
+    return tuple(made)
+
+
+def _declared(name: str, shape: tuple[str | int, ...], dtype: str) -> Buffer:
+    dims, sizes = [], []
+    for position, dim in enumerate(shape):
+        stride, extent = DIMS[dim][:2] if isinstance(dim, str) else (f"n{position}", Integer(dim))
+        dims.append(stride if stride not in dims else f"{stride}{position}")
+        sizes.append(extent)
+    return Buffer(
+        name, tuple(dims), tuple(sizes), dtype, "input", f"declared: [{', '.join(map(str, shape))}]"
+    )
+
+
+def _dtype(flow: Dataflow, tensor: str) -> str:
+    reads = (
+        op for op in flow.values.values() if isinstance(op, Input | Gather) and op.tensor == tensor
+    )
+    return next((op.dtype for op in reads), "f32")
+
+
+def index_of(flow: Dataflow, operation: Input | Gather, buffer: Buffer) -> tuple[Expr, ...]:
+    """One index for each dimension of the buffer."""
+    if isinstance(operation, Gather):
+        return operation.indices
+    by_dim = {
+        "b": symbols.b,
+        "q": symbols.q_idx,
+        "k": symbols.kv_idx,
+        "d": D_IDX,
+        "e": E_IDX,
+        "g": symbols.h_kv,
+    }
+    by_dim["h"] = symbols.h if "r" in operation.axes else symbols.h_kv
+    return tuple(by_dim[dim] for dim in buffer.dims)
+
+
+def inside(buffer: Buffer, index: Iterable[Expr], axes: Iterable[Axis]) -> Boolean:
+    """What must hold for an index to lie inside the buffer, less what always holds."""
+    known = {str(axis.index): axis for axis in axes}
+    conditions: list[Boolean] = []
+    for position, size in zip(index, buffer.sizes, strict=True):
+        axis = known.get(str(position))
+        if axis is not None and axis.size == size:
+            conditions.append(Lt(position, size))
+        elif position not in (symbols.b, symbols.h, symbols.h_kv):
+            conditions += _between(position, size)
+    return And(*conditions)
+
+
+def _between(position: Expr, size: Expr) -> list[Boolean]:
+    low, high = bounds(position, RANGES)
+    conditions: list[Boolean] = []
+    if low is None or low < 0:
+        conditions.append(Le(0, position))
+    if high is None or not size.is_Integer or high >= int(size):
+        conditions.append(Lt(position, size))
+    return [condition for condition in conditions if condition is not true]
+
+
+RANGES = {
+    "q_idx": (0, symbols.MAX_LENGTH),
+    "kv_idx": (0, symbols.MAX_LENGTH),
+    "q_len": (0, symbols.MAX_LENGTH),
+    "kv_len": (0, symbols.MAX_LENGTH),
+    "q_pos": (-symbols.MAX_LENGTH, symbols.MAX_LENGTH),
+    "h": (0, 2**16),
+    "h_kv": (0, 2**16),
+    "b": (0, symbols.MAX_LENGTH),
+}
+
+
+def mentions(formula: Basic, name: str) -> bool:
+    """Whether a formula speaks of a name."""
+    return any(str(symbol) == name for symbol in formula.free_symbols)

@@ -1,0 +1,155 @@
+"""The vocabulary of every formula in attnc: index symbols and our own sympy functions.
+
+Every room speaks of formulas in these words, so they stand on the ground floor.  Our own functions
+exist where sympy's would rewrite what must stay provable (floor, Mod, Piecewise) or where sympy has none.
+"""
+
+from __future__ import annotations
+
+import sympy
+from sympy import Expr, Function, Integer, Symbol
+from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
+
+Formula = Expr | Boolean
+
+
+def _index(name: str) -> Symbol:
+    return Symbol(name, integer=True, nonnegative=True)
+
+
+b = _index("b")  # batch entry
+h = _index("h")  # query head
+h_kv = _index("h_kv")  # key/value head: h // (Hq / Hkv)
+q_idx = _index("q_idx")  # query row in its tensor
+kv_idx = _index("kv_idx")  # key row in its tensor
+q_len = _index("q_len")
+kv_len = _index("kv_len")
+q_pos = Symbol(
+    "q_pos", integer=True
+)  # q_idx + kv_len - q_len, may be negative; stays a symbol of its own
+d = Symbol("d", integer=True, positive=True)  # the true q/k head dim
+score = Symbol("score", real=True)  # scale * (q . k)
+scale = Symbol("scale", real=True)  # the run-time scale
+
+Q_POS = q_idx + kv_len - q_len  # what q_pos means
+
+MAX_LENGTH = 2**30  # the launcher refuses longer sequences by name
+MAX_PARAM = 2**29  # and integer params larger than this in size
+
+
+class FloorDiv(Function):
+    """floor(a / b), for integers and reals alike; FloorDiv(x, 1) is floor(x)."""
+
+    nargs = 2
+    is_real = True
+    is_integer = True
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        if a.is_number and b.is_number and not b.is_zero:
+            return sympy.floor(a / b)
+        if b == 1 and a.is_integer:
+            return a
+        return None
+
+
+class FloorMod(Function):
+    """a - b * floor(a / b): the sign follows b, as in Python."""
+
+    nargs = 2
+    is_real = True
+
+    @classmethod
+    def eval(cls, a: Expr, b: Expr) -> Expr | None:
+        if a.is_number and b.is_number and not b.is_zero:
+            return a - b * sympy.floor(a / b)
+        return Integer(0) if b == 1 and a.is_integer else None
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if all(arg.is_integer for arg in self.args) else None
+
+
+class Where(Function):
+    """Where(condition, a, b): a where the condition holds, b elsewhere."""
+
+    nargs = 3
+
+    @classmethod
+    def eval(cls, condition: Boolean, a: Expr, b: Expr) -> Expr | None:
+        if isinstance(condition, BooleanTrue) or a == b:
+            return a
+        return b if isinstance(condition, BooleanFalse) else None
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if self.args[1].is_integer and self.args[2].is_integer else None
+
+    def _eval_is_real(self) -> bool | None:
+        return True if self.args[1].is_real and self.args[2].is_real else None
+
+
+class Read(Function):
+    """Read(tensor, i, j, ...): an element of a user tensor; 0 for an index outside its shape.
+
+    The tensor is a Symbol whose assumptions say what its elements are (integer=True for int and bool
+    tensors, real=True for float ones).  A bool tensor in a mask is `Ne(Read(...), 0)`.
+    """
+
+    @classmethod
+    def eval(cls, *args: Expr) -> None:
+        return None
+
+    @property
+    def tensor(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        return self.args[1:]
+
+    def _eval_is_integer(self) -> bool | None:
+        return self.args[0].is_integer
+
+    def _eval_is_real(self) -> bool | None:
+        return True
+
+
+class sigmoid(Function):
+    """1 / (1 + exp(-x))."""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> Expr:
+        return self * (1 - self)
+
+
+def nonzero(x: Expr) -> Boolean:
+    """X != 0."""
+    return sympy.Ne(x, 0)
+
+
+def exp2(x: Expr) -> Expr:
+    return sympy.Pow(2, x)
+
+
+def log2(x: Expr) -> Expr:
+    return sympy.log(x) / sympy.log(2)
+
+
+def tensor_symbol(name: str, dtype: str) -> Symbol:
+    """The Symbol that stands for a declared tensor inside Read."""
+    return (
+        Symbol(name, real=True) if dtype in ("fp32", "fp16", "bf16") else Symbol(name, integer=True)
+    )
+
+
+def param_symbol(name: str, kind: str) -> Symbol:
+    """The Symbol of a run-time scalar: kind is `int` or `float`."""
+    return Symbol(name, integer=True) if kind == "int" else Symbol(name, real=True)
+
+
+def value_symbol(name: str, dtype: str = "f32") -> Symbol:
+    """The Symbol by which formulas name a computed value (a tile, a row value, a scalar)."""
+    if dtype in ("i32", "i64"):
+        return Symbol(name, integer=True)
+    return Symbol(name, real=True)
