@@ -90,13 +90,21 @@ def read_specs(paths: Sequence[Path], settings: Sequence[str] = ()) -> list[Atte
     for path in paths:
         try:
             text = apply_settings(read_text(path), settings, str(path))
-            specs.append(parse_spec(text, path))
+            specs.append(parse_spec(text, _shown(path)))
         except AttncError as error:
             errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else SeveralMistakes(errors)
     _refuse_same_names(paths, specs)
     return specs
+
+
+def _shown(path: Path) -> Path:
+    """Shorten a path inside the working folder, so that the generated text is the same however
+    its spec was named.
+    """
+    absolute, here = path.absolute(), Path.cwd()
+    return absolute.relative_to(here) if absolute.is_relative_to(here) else path
 
 
 def read_one(word: str, settings: Sequence[str] = ()) -> AttentionSpec:
