@@ -156,12 +156,16 @@ def sort_of(formula: Basic, maxima: Collection[str]) -> str:
     """
     if formula is S.NegativeInfinity:
         return "-oo"
-    if formula.is_number:
-        return "0" if formula.is_zero else "positive" if formula.is_positive else "finite"
+    if formula in (S.NaN, S.ComplexInfinity, S.Infinity):
+        return "?"
     if isinstance(formula, Symbol):
         return "?" if formula.name in maxima else "finite"
     rule = _SORTS.get(formula.func)
-    return rule([sort_of(arg, maxima) for arg in formula.args]) if rule else "?"
+    if rule is not None:
+        return rule([sort_of(arg, maxima) for arg in formula.args])
+    if formula.is_number:
+        return "0" if formula.is_zero else "positive" if formula.is_positive else "finite"
+    return "?"
 
 
 def _product(sorts: list[str]) -> str:

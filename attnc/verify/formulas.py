@@ -1,0 +1,237 @@
+"""Show that the formulas of a READY program are those of its spec.
+
+Per loop: what is exponentiated is the spec's score, hidden keys add nothing, and the state of a
+union of keys is the merge of the states (the streaming step is a homomorphism), empty rows
+included.  After the loops: out = acc / l and lse = m + ln l, in natural units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import sympy
+from sympy import Basic, S, Symbol
+
+from attnc import symbols
+from attnc.ir.functions import Anchor, InverseOrZero
+from attnc.ir.nodes import Fill, Kernel, Loop, Program, Start, Store
+from attnc.spec.schema import AttentionSpec
+from attnc.symbols import Read
+from attnc.verify.chains import (
+    Chain,
+    KeyMax,
+    elements,
+    hidden_adds_nothing,
+    key_loops,
+    maxima_of,
+    selects,
+    sort_of,
+)
+from attnc.verify.equality import Sampler, equal
+from attnc.verify.obligations import Obligation
+from attnc.verify.states import LN2, RAISED, States, Unreadable, log2_of
+from attnc.verify.vocabulary import DOT, Vocabulary
+
+Check = Callable[..., Obligation]
+
+
+def check_formulas(spec: AttentionSpec, program: Program) -> tuple[Obligation, ...]:
+    """Compare the score, the streaming step and the results of each kernel with the spec."""
+    found: list[Obligation] = []
+    for kernel in program.kernels:
+        judge = _Judge(spec, kernel, States(kernel))
+        made = [_guarded("state before the first tile", judge.start)]
+        for number, loop in enumerate(key_loops(kernel)):
+            made += judge.loop_obligations(number, loop)
+        made += judge.results()
+        prefix = "" if len(program.kernels) == 1 else f"{kernel.name}: "
+        found += [replace(one, name=prefix + one.name) for one in made]
+    return tuple(found)
+
+
+def _guarded(name: str, check: Check, *args: Any) -> Obligation:
+    """The outcome of a check; a program that does not read that way is refuted."""
+    try:
+        return check(name, *args)
+    except Unreadable as reason:
+        return Obligation(name, "refuted", str(reason))
+
+
+@dataclass(frozen=True)
+class _Judge:
+    spec: AttentionSpec
+    kernel: Kernel
+    states: States
+
+    @cached_property
+    def words(self) -> Vocabulary:
+        """How the kernel's names translate to the spec's."""
+        return Vocabulary(self.spec, self.states)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Where formulas are compared when algebra does not decide."""
+        whole = frozenset(p.name for p in self.spec.params if p.kind == "int")
+        return Sampler(self.spec.heads_q, whole, frozenset({"scale"}))
+
+    def start(self, name: str) -> Obligation:
+        """The empty set of keys: maximum -oo, sums 0."""
+        starts = {s.name: s.value for s in self.kernel.body if isinstance(s, Start)}
+        known = (S.NegativeInfinity, S.Zero, sympy.Float(0))
+        filled = {name for name, v in starts.items() if isinstance(v, Fill) and v.value in known}
+        wrong = [name for name in starts if name not in filled]
+        if wrong or not self.states.maximum:
+            return Obligation(name, "refuted", f"{', '.join(wrong)}: neither -oo nor 0")
+        return Obligation(name, "proved")
+
+    def loop_obligations(self, number: int, loop: Loop) -> list[Obligation]:
+        """All that is shown of one loop."""
+        checks = {
+            "hidden keys add nothing": self.hidden,
+            "an empty row stays empty and finite": self.empty_rows,
+            "the score is the spec's": self.score,
+            "the maximum is that of the score": self.maximised,
+            "the state of a union is the merge of the states": self.merges,
+        }
+        return [_guarded(f"loop {number}: {n}", check, loop) for n, check in checks.items()]
+
+    def hidden(self, name: str, loop: Loop) -> Obligation:
+        """Every sum and maximum has its identity where any of the conditions fails."""
+        steps = Chain(self.kernel, loop).steps()
+        maxima = maxima_of(self.kernel)
+        for condition in selects(steps.values()):
+            for carried, step in steps.items():
+                for element in elements(step):
+                    if not hidden_adds_nothing(element, condition, maxima):
+                        detail = f"{carried} counts keys with {condition} false"
+                        return Obligation(name, "refuted", detail)
+        return Obligation(name, "proved")
+
+    def empty_rows(self, name: str, loop: Loop) -> Obligation:
+        """With the maximum still -oo, what was summed counts 0, and no exponent is undefined."""
+        maxima = maxima_of(self.kernel)
+        for step in self.states.sums(loop):
+            if sort_of(step.weight, maxima) != "positive":
+                return Obligation(name, "refuted", f"{step.name}: {step.weight} may be undefined")
+            before = step.rescale.xreplace(
+                {Symbol(self.states.maximum, real=True): S.NegativeInfinity}
+            )
+            if sort_of(before, maxima) != "0":
+                return Obligation(name, "refuted", f"{step.name} is rescaled by {before} at first")
+        return Obligation(name, "proved")
+
+    def score(self, name: str, loop: Loop) -> Obligation:
+        """What is exponentiated is the spec's score, for either sign of the scale."""
+        spec_score = self.spec.score.xreplace({symbols.score: symbols.scale * DOT})
+        outcomes: list[Obligation] = []
+        for step in self.states.sums(loop):
+            exponent, _ = self.states.exponent(step)
+            for sign in (1, -1):
+                mine = self.words.canonical(exponent * LN2, loop, sign)
+                theirs = self.words.canonical(spec_score, loop, sign)
+                outcomes.append(equal(name, mine, theirs, self.sampler))
+        return _worst(name, outcomes)
+
+    def maximised(self, name: str, loop: Loop) -> Obligation:
+        """The running maximum joins the maximum of the score, in the unit of the anchor."""
+        raised = self.states.visible(loop)[self.states.maximum]
+        before = Symbol(self.states.maximum, real=True)
+        two = isinstance(raised, sympy.Max) and len(raised.args) == 2
+        if not two or before not in raised.args:
+            raise Unreadable(f"the maximum becomes {raised}, not the larger of old and new")
+        (joined,) = (arg for arg in raised.args if arg != before)
+        parts = list(joined.atoms(KeyMax))
+        if len(parts) != 1:
+            raise Unreadable(f"the maximum joins {len(parts)} maxima over the keys, not 1")
+        factor = sympy.expand(joined).coeff(parts[0])
+        if sort_of(factor, ()) != "positive" or joined != factor * parts[0]:
+            raise Unreadable(f"{joined} is no positive multiple of a maximum")
+        outcomes = []
+        for step in self.states.sums(loop):
+            exponent, unit = self.states.exponent(step)
+            mine = self.words.canonical(factor * parts[0].args[0] * unit, loop, 1)
+            outcomes.append(
+                equal(name, mine, self.words.canonical(exponent, loop, 1), self.sampler)
+            )
+        return _worst(name, outcomes)
+
+    def merges(self, name: str, loop: Loop) -> Obligation:
+        """2^(x - m), rescaled, is 2^(x - raised): old and new sums are over one exponent."""
+        old = Symbol(self.states.maximum, real=True)
+        outcomes = []
+        for step in self.states.sums(loop):
+            self.states.exponent(step)
+            power = log2_of(step.weight)
+            summed = power.xreplace({Anchor(RAISED): old})
+            moved = sympy.expand(summed + log2_of(step.rescale)).xreplace({Anchor(RAISED): RAISED})
+            wanted = power.xreplace({Anchor(RAISED): RAISED})
+            mine, theirs = (self.words.canonical(x, loop, 1) for x in (moved, wanted))
+            outcomes.append(equal(name, mine, theirs, self.sampler))
+        return _worst(name, outcomes)
+
+    def results(self) -> list[Obligation]:
+        """Every stored output is the spec's."""
+        stores = [stmt for stmt in self.kernel.body if isinstance(stmt, Store)]
+        found = []
+        for store in stores:
+            feature = [str(i) for i in store.index if self._feature(i)]
+            what = f"{store.buffer}{feature if feature else ''} is the spec's"
+            check = self.lse if store.buffer == "lse" else self.out
+            found.append(_guarded(what, check, store))
+        return found
+
+    def _feature(self, index: Basic) -> str | None:
+        roles = {str(axis.index): axis.name for axis in self.kernel.axes if axis.role == "feature"}
+        return roles.get(str(index))
+
+    def _sums_by_values(self) -> dict[str | None, str]:
+        """Feature axis of the summed values (None: the plain sum) -> carried name."""
+        found: dict[str | None, str] = {}
+        for loop in key_loops(self.kernel):
+            for step in self.states.sums(loop):
+                axes = self.states.loads("v")[step.values].axes if step.values else ()
+                feature = [a for a in axes if self.kernel.axis(a).role == "feature"]
+                key = feature[0] if feature else None
+                if found.setdefault(key, step.name) != step.name:
+                    raise Unreadable(f"{step.name} and {found[key]} sum the same")
+        return found
+
+    def _result(self, store: Store) -> Basic:
+        return Chain(self.kernel, keeps_conditions=False).value(store.value)
+
+    def lse(self, name: str, store: Store) -> Obligation:
+        """m + ln l, with m brought to natural units."""
+        _, unit = self.states.exponent(self.states.sums(key_loops(self.kernel)[0])[0])
+        m, total = (
+            Symbol(self.states.maximum, real=True),
+            Symbol(self._sums_by_values()[None], real=True),
+        )
+        wanted = m * unit * LN2 + sympy.log(total)
+        sampler = replace(self.sampler, positive=frozenset({total.name}))
+        return equal(name, self.words.canonical(self._result(store), None, 1), wanted, sampler)
+
+    def out(self, name: str, store: Store) -> Obligation:
+        """The weighted sum by the sum, times the head's gate where there is one."""
+        sums = self._sums_by_values()
+        feature = next(f for f in map(self._feature, store.index) if f)
+        acc, total = Symbol(sums[feature], real=True), Symbol(sums[None], real=True)
+        result = self._result(store)
+        if sort_of(result.xreplace({total: S.Zero, acc: S.Zero}), ()) not in ("0", "finite"):
+            return Obligation(name, "refuted", f"an empty row gives {result}")
+        wanted = acc * InverseOrZero(total)
+        if self.spec.head_gate:
+            wanted *= Read(symbols.tensor_symbol("head_gate", "fp32"), symbols.h)
+        mine, theirs = (self.words.canonical(x, None, 1) for x in (result, wanted))
+        return equal(name, mine, theirs, self.sampler)
+
+
+def _worst(name: str, outcomes: list[Obligation]) -> Obligation:
+    """The least certain of several outcomes."""
+    if not outcomes:
+        raise Unreadable("there is nothing to compare")
+    order = ("refuted", "undecided", "checked numerically", "proved")
+    worst = min(outcomes, key=lambda outcome: order.index(outcome.status))
+    return replace(worst, name=name)

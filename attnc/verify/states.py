@@ -1,0 +1,131 @@
+"""The state that a READY kernel carries along its keys: a maximum, and sums that follow it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import sympy
+from sympy import Basic, Expr, S, Symbol
+
+from attnc.ir.functions import Anchor, Exp2
+from attnc.ir.nodes import Kernel, Let, Load, Loop, Start
+from attnc.symbols import Where
+from attnc.verify.chains import Chain, KeySum, maxima_of, selects
+
+LN2 = sympy.log(2)
+RAISED = Symbol("raised", real=True)  # the maximum after a tile
+
+
+class Unreadable(ValueError):
+    """A loop is not built as a maximum and sums that follow it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One carried sum in one loop: sum <- sum * rescale + KeySum(weight * values)."""
+
+    name: str
+    rescale: Expr
+    weight: Expr  # over the anchor's own symbol
+    values: str | None
+
+
+@dataclass(frozen=True)
+class States:
+    """Reads the loops of a kernel."""
+
+    kernel: Kernel
+
+    @cached_property
+    def maximum(self) -> str:
+        """The carried running maximum."""
+        maxima = maxima_of(self.kernel)
+        if len(maxima) != 1:
+            raise Unreadable(f"{len(maxima)} running maxima start at -oo, not 1")
+        return next(iter(maxima))
+
+    def steps(self, loop: Loop) -> dict[str, Basic]:
+        """What one visit makes of each carried value; all of them must be updated."""
+        steps = Chain(self.kernel, loop, keeps_conditions=False).steps()
+        carried = {s.name for s in self.kernel.body if isinstance(s, Start)}
+        if set(steps) != carried:
+            raise Unreadable(f"the loop does not update {', '.join(carried - set(steps))}")
+        return steps
+
+    def visible(self, loop: Loop) -> dict[str, Basic]:
+        """The steps where every key of the tile counts."""
+        steps = self.steps(loop)
+        conditions = selects(steps.values())
+
+        def counted(part: Basic) -> bool:
+            absent = isinstance(part, Where) and part.args[2] in (S.NegativeInfinity, S.Zero)
+            return absent and part.args[0] in conditions
+
+        return {
+            name: step.replace(counted, lambda part: part.args[1]) for name, step in steps.items()
+        }
+
+    def sums(self, loop: Loop) -> list[Step]:
+        """The carried sums of a loop, read apart."""
+        steps = self.visible(loop)
+        raised = steps[self.maximum]
+        short = {Anchor(raised): Anchor(RAISED), raised: RAISED}
+        return [
+            self._read_sum(name, step.xreplace(short))
+            for name, step in steps.items()
+            if name != self.maximum
+        ]
+
+    def _read_sum(self, name: str, step: Basic) -> Step:
+        carried = Symbol(name, real=True)
+        parts = list(step.atoms(KeySum))
+        if len(parts) != 1:
+            raise Unreadable(f"{name} joins {len(parts)} sums over the keys, not 1")
+        rest = sympy.expand(step - parts[0])
+        rescale = rest.xreplace({carried: S.One})
+        if rest.has(KeySum) or rescale.has(carried) or sympy.expand(rest - rescale * carried) != 0:
+            raise Unreadable(f"{name} is not a rescaled old sum and a new one")
+        factors = sympy.Mul.make_args(parts[0].args[0])
+        values = [f.name for f in factors if isinstance(f, Symbol) and f.name in self.loads("v")]
+        weight = sympy.Mul(*(f for f in factors if str(f) not in values))
+        if len(values) > 1:
+            raise Unreadable(f"{name} sums a product of {', '.join(values)}")
+        return Step(name, rescale, weight, values[0] if values else None)
+
+    def loads(self, buffer: str) -> dict[str, Let]:
+        """Lets that load a buffer, in and outside of loops."""
+        found: dict[str, Let] = {}
+        for stmt in self.kernel.body:
+            lets = stmt.body if isinstance(stmt, Loop) else [stmt] if isinstance(stmt, Let) else []
+            found |= {
+                let.name: let
+                for let in lets
+                if isinstance(let.value, Load) and let.value.buffer == buffer
+            }
+        return found
+
+    def exponent(self, step: Step) -> tuple[Expr, Expr]:
+        """Split a weight's exponent to base 2: (score in log2 units, unit of the anchor)."""
+        raised = Anchor(RAISED)
+        power = log2_of(step.weight)
+        unit = -sympy.expand(power).coeff(raised)
+        score = sympy.expand(power + unit * raised)
+        if score.has(Anchor) or unit.free_symbols or unit == 0:
+            raise Unreadable(
+                f"the exponent of {step.name} is not a score less the maximum: {power}"
+            )
+        return score, unit
+
+
+def log2_of(power: Basic) -> Expr:
+    """The exponent to base 2 of a product of powers."""
+    total: Expr = S.Zero
+    for factor in sympy.Mul.make_args(power):
+        if isinstance(factor, Exp2):
+            total += factor.args[0]
+        elif isinstance(factor, sympy.exp):
+            total += factor.args[0] / LN2
+        else:
+            raise Unreadable(f"{factor} is no power")
+    return total
