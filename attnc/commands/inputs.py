@@ -100,9 +100,7 @@ def read_specs(paths: Sequence[Path], settings: Sequence[str] = ()) -> list[Atte
 
 
 def _shown(path: Path) -> Path:
-    """Shorten a path inside the working folder, so that the generated text is the same however
-    its spec was named.
-    """
+    """Shorten a path inside the working folder: the same text comes out however it was named."""
     absolute, here = path.absolute(), Path.cwd()
     return absolute.relative_to(here) if absolute.is_relative_to(here) else path
 

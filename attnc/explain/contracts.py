@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sympy import Abs
+from sympy import Abs, Expr
 
 from attnc import symbols
 from attnc.explain.evaluate import compile_formula, names_in
@@ -73,7 +73,7 @@ def _favours_far_keys(spec: AttentionSpec, situation: Situation) -> bool:
         return False
     slope = spec.score.coeff(distance)
     names = ["h", *situation.names()]
-    if slope == 0 or not names_in(slope) <= set(names):
+    if not isinstance(slope, Expr) or slope == 0 or not names_in(slope) <= set(names):
         return False
     at = compile_formula(slope, names, situation.read)
     return any(at(h, *situation.names().values()) > 0 for h in range(spec.heads_q))

@@ -163,7 +163,7 @@ class LoopRanges:
         assert self.rows is not None
         first = self._whole(self.rows.first, values)
         for p in range(self.block_q):
-            own = {n: v[p] if isinstance(v, list) else v for n, v in values.items()}
+            own: Values = {n: v[p] if isinstance(v, list) else v for n, v in values.items()}
             yield own | {str(self.rows.index): first + p}
 
     def _value(self, value: Value, values: Values) -> Number:

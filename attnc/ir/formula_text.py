@@ -4,6 +4,9 @@ Why not `notation.plain`: that one is for readers and may round; this one writes
 never drops anything, because equal text must mean equal programs.
 """
 
+# sympy's own printer promises its one answer as a type
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 from typing import Any
