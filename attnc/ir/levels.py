@@ -29,7 +29,7 @@ _DECLARED = _EVERYWHERE | {Contract, Reduce}
 
 ALLOWED: dict[Level, frozenset[type[Node]]] = {
     Level.NAIVE: _DECLARED,
-    Level.STREAMED: _DECLARED,
+    Level.STREAMED: _DECLARED | {Collapse},  # a column test: does any row of the tile see the key?
     Level.READY: _EVERYWHERE | {Start, Update, Dot, Collapse, Fill},
 }
 
