@@ -272,7 +272,7 @@ class _View:
                 self.text.wide = wide
                 text = self._formula(expr, axes, dtype)
                 self.text.wide = False
-                return text
+                return f"tl.cast({text}, tl.int32)" if wide and dtype == "i32" else text
             case Load():
                 return self._load(value, axes, dtype)
             case Dot(left, right, _, add_to):

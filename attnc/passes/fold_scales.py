@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import sympy
 from sympy import Expr, Float, S, Symbol, exp, log
 
 from attnc import symbols

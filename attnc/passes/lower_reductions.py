@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import sympy
 from sympy import Basic, Expr, Float, Integer, Max, S, Symbol, exp
 from sympy.logic.boolalg import Boolean, BooleanTrue
 

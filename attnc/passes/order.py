@@ -10,6 +10,7 @@ from attnc.passes.pipeline import Pipeline
 from attnc.passes.split_axis import SplitAxis
 from attnc.passes.split_phases import SplitPhases
 from attnc.passes.stream_reductions import StreamReductions
+from attnc.passes.widen_indices import WidenIndices
 
 PIPELINE = Pipeline(
     (
@@ -21,6 +22,7 @@ PIPELINE = Pipeline(
         SplitPhases(),  # wholly visible tiles run without mask code
         DropImpliedBounds(),  # what remains of the mask after the range is known
         LowerReductions(),  # selects, carried values, dots
+        WidenIndices(),  # integers that may pass 2**31
         SplitAxis(),  # last: every value over a feature axis is spelled out and can be cut
     )
 )

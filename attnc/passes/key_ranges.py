@@ -1,0 +1,311 @@
+"""From spans to numbers: the columns that the rows of one tile see, as ranges closed in the tile's index.
+
+For a span, `lo` and `hi` surround what some row of the tile sees and `every_lo`, `every_hi` what each of its
+rows sees.  An edge that grows with the row takes its least value in the first row and its largest in the
+last.  hi is 0 where nothing is seen, so that no tile is visited for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import product
+
+from sympy import And, Expr, Ge, Integer, Lt, Max, Min, Symbol
+from sympy.logic.boolalg import Boolean
+
+from attnc.passes.affine import Affine, affine, constant, direction, mentions, substitute
+from attnc.passes.box import Box
+from attnc.passes.regions import Edge, Region, Span, high_within, low_within
+from attnc.symbols import Where
+
+ZERO = constant(0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows that a part of the mask is about: from <= x < to, under names of their own."""
+
+    start: Symbol
+    stop: Symbol
+    start_expr: Expr
+    stop_expr: Expr
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Columns [lo, hi) that some row may see, and [every_lo, every_hi) that each row sees.
+
+    `tight`: some row sees each column of [lo, hi).  `fits`: the columns that every row sees lie inside
+    [lo, hi) also where conditions make that empty.
+    """
+
+    lows: tuple[Edge, ...]
+    lo: Expr
+    hi: Expr
+    every_lo: Expr | None
+    every_hi: Expr | None
+    tight: bool
+    fits: bool
+    rows: tuple[RowRange, ...] = ()
+
+
+def key_ranges(spans: tuple[Span, ...], box: Box) -> tuple[KeyRange, ...]:
+    """Evaluate spans over a tile; ranges that start at the same column become one."""
+    rest = _rows_that_do_not_see_all(spans, box)
+    merged: list[KeyRange] = []
+    for number, span in enumerate(spans, 1):
+        suffix = f"_{number}" if len(spans) > 1 else ""
+        _merge(merged, _evaluate(span, box, rest, suffix))
+    return tuple(merged)
+
+
+def _merge(ranges: list[KeyRange], new: KeyRange) -> None:
+    for index, old in enumerate(ranges):
+        same_every = None in (old.every_lo, new.every_lo) or old.every_lo == new.every_lo
+        if old.lo == new.lo and same_every:
+            highs = [hi for hi in (old.every_hi, new.every_hi) if hi is not None]
+            ranges[index] = replace(
+                old,
+                hi=largest([old.hi, new.hi]),
+                every_lo=new.every_lo if old.every_lo is None else old.every_lo,
+                every_hi=largest(highs) if highs else None,
+                tight=old.tight and new.tight,
+                fits=old.fits and new.fits,
+                rows=tuple(dict.fromkeys((*old.rows, *new.rows))),
+            )
+            return
+    ranges.append(new)
+
+
+# ---------------------------------------------------------------- one span
+
+
+def _evaluate(span: Span, box: Box, rest: RowRange | None, suffix: str) -> KeyRange:
+    region, rows = _name_rows(span.outer, box, suffix)
+    first = affine(rows.start if rows else box.first)
+    last = affine(rows.stop if rows else box.end) - 1
+    lows = tuple(_extremes(edge, box, first, last, greatest=False) for edge in region.lows)
+    highs = tuple(_extremes(edge, box, first, last, greatest=True) for edge in region.highs)
+    is_tight, widths = _connected(region, box)
+    lo, hi = _low_expr(box, lows), _clipped(box, highs)
+    conditions = [*region.guards, *_some_row(region, box)]
+    conditions += [Ge(width.expr(), 1, evaluate=False) for width in widths]
+    if not _ordered(box, lows, highs, widths):
+        conditions.append(Lt(lo, hi, evaluate=False))
+    every = None if span.inner is None else _every(span.inner, box, rest)
+    fits = span.is_exact and not conditions and rest is None
+    return KeyRange(
+        lows,
+        lo,
+        where_all(conditions, hi),
+        every[0] if every else None,
+        every[1] if every else None,
+        tight=is_tight and span.is_exact,
+        fits=fits and every is not None and _below_all(box, every[2], highs),
+        rows=tuple(r for r in (rows, rest if every else None) if r is not None),
+    )
+
+
+def _every(region: Region, box: Box, rest: RowRange | None) -> tuple[Expr, Expr, tuple[Edge, ...]]:
+    """The columns that each row of the tile sees (of those rows that do not see every column)."""
+    whole_rows = rest is not None and not _sees_all_columns(region, box)
+    first = affine(rest.start if rest and whole_rows else box.first)
+    end = affine(rest.stop if rest and whole_rows else box.end)
+    lows = tuple(_extremes(e, box, first, end - 1, greatest=True) for e in region.lows)
+    highs = tuple(_extremes(e, box, first, end - 1, greatest=False) for e in region.highs)
+    conditions = list(region.guards)
+    conditions += [_at_most(a, first) for a in region.rows_from if not box.implies(a, first)]
+    conditions += [_at_most(end, b) for b in region.rows_to if not box.implies(end, b)]
+    return _low_expr(box, lows), where_all(conditions, _clipped(box, highs)), lows
+
+
+def _name_rows(region: Region, box: Box, suffix: str) -> tuple[Region, RowRange | None]:
+    """Give the rows of a region names, where its edges depend on them and they are not the tile's."""
+    start = tuple(a for a in region.rows_from if not box.implies(a, affine(box.first)))
+    stop = tuple(b for b in region.rows_to if not box.implies(affine(box.end), b))
+    region = replace(region, rows_from=start, rows_to=stop)
+    edges = (*region.lows, *region.highs)
+    moving = any(mentions(atom, box.x) for edge in edges for form in edge for atom in form.terms)
+    if not moving or not (start or stop):
+        return region, None
+    outer = box.x.name.removesuffix("_idx")
+    rows = RowRange(
+        Symbol(f"{outer}_from{suffix}", integer=True),
+        Symbol(f"{outer}_to{suffix}", integer=True),
+        largest([box.first, *(a.expr() for a in start)]),
+        smallest([box.end, *(b.expr() for b in stop)]),
+        "rows of the tile that this part of the mask is about",
+    )
+    return region, rows
+
+
+def _rows_that_do_not_see_all(spans: tuple[Span, ...], box: Box) -> RowRange | None:
+    """Rows for which it takes more than one span's row condition to see every column."""
+    regions = [s.outer for s in spans if s.is_exact and _sees_all_columns(s.outer, box)]
+    skipped_below = [r.rows_to[0] for r in regions if len(r.rows_to) == 1 and not r.rows_from]
+    skipped_above = [r.rows_from[0] for r in regions if len(r.rows_from) == 1 and not r.rows_to]
+    if len(spans) == 1 or not (skipped_below or skipped_above):
+        return None
+    outer = box.x.name.removesuffix("_idx")
+    return RowRange(
+        Symbol(f"{outer}_partial_from", integer=True),
+        Symbol(f"{outer}_partial_to", integer=True),
+        largest([box.first, *(b.expr() for b in skipped_below)]),
+        smallest([box.end, *(a.expr() for a in skipped_above)]),
+        "rows of the tile that do not see everything",
+    )
+
+
+def _sees_all_columns(region: Region, box: Box) -> bool:
+    """Whether a region's rows see every column that exists, on no other condition."""
+    return (
+        not region.guards
+        and region.lows == ((ZERO,),)
+        and region.highs == ((affine(box.columns),),)
+    )
+
+
+def _some_row(region: Region, box: Box) -> list[Boolean]:
+    """Conditions under which the tile has a row that the region is about."""
+    first, end = affine(box.first), affine(box.end)
+    pairs = [(a, end) for a in region.rows_from] + [(first, b) for b in region.rows_to]
+    pairs += list(product(region.rows_from, region.rows_to))
+    return [_at_most(a + 1, b) for a, b in pairs if not box.implies(a + 1, b)]
+
+
+# ---------------------------------------------------------------- are the rows' intervals connected?
+
+
+def _connected(region: Region, box: Box) -> tuple[bool, list[Affine]]:
+    """Whether the rows' intervals fill [lo, hi), and widths that are at least 1 unless all are empty.
+
+    They do where one row attains every edge.  They do where all edges move the same way and each row's
+    interval reaches the next row's: high(x) >= low(x + 1).  Proof: of the rows whose lows are at most y take
+    the last, x; either it is the tile's last row, or some low of x + 1 is above y, so y is below each
+    high of x.
+    """
+    lows = [(edge, _edge_direction(edge, box.x)) for edge in region.lows]
+    highs = [(edge, _edge_direction(edge, box.x)) for edge in region.highs]
+    ways = {way for _, way in (*lows, *highs)}
+    if None in ways:
+        return False, []
+    reached_at = {way for _, way in lows} | {-way for _, way in highs if way is not None}
+    if not {1, -1} <= reached_at:
+        return True, []
+    found = [
+        _reaches_next(low, high, way, box)
+        for (low, way), (high, other) in product(lows, highs)
+        if way and other
+    ]
+    fills = not {1, -1} <= ways and all(fine for fine, _ in found)
+    return fills, [width for _, width in found if width is not None]
+
+
+def _reaches_next(low: Edge, high: Edge, way: int, box: Box) -> tuple[bool, Affine | None]:
+    """Whether each row's interval reaches the next row's, and a width without which none has any."""
+    following = affine(box.x) + way  # the row whose low is the next one up
+    moved = tuple(substitute(form, box.x, following) for form in low)
+    if any(box.implies(one, other) for one, other in product(moved, high)):
+        return True, None
+    width = high[0] - low[0]
+    if len(low) > 1 or len(high) > 1 or any(mentions(atom, box.x) for atom in width.terms):
+        return False, None
+    one_by_one = moved[0] - low[0] == constant(1)
+    return one_by_one, None if box.proves(width - 1) else width
+
+
+def _edge_direction(edge: Edge, x: Symbol) -> int | None:
+    ways = {direction(form, x) for form in edge} - {0}
+    if None in ways or len(ways) > 1:
+        return None
+    return ways.pop() if ways else 0
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _extremes(edge: Edge, box: Box, first: Affine, last: Affine, *, greatest: bool) -> Edge:
+    return tuple(_extreme(form, box.x, first, last, greatest) for form in edge)
+
+
+def _extreme(form: Affine, x: Symbol, first: Affine, last: Affine, greatest: bool) -> Affine:
+    """The largest or smallest value of a form over the rows, term by term."""
+    total = Affine({}, form.constant)
+    for atom, factor in form.terms.items():
+        way = direction(Affine({atom: factor}), x)
+        at = last if (way == 1) is greatest else first
+        total += substitute(Affine({atom: factor}), x, at)
+    return total
+
+
+def _low_expr(box: Box, lows: tuple[Edge, ...]) -> Expr:
+    kept = _strongest(lows, lambda a, b: low_within(box, a, b))
+    return largest([smallest([form.expr() for form in edge]) for edge in kept])
+
+
+def _clipped(box: Box, highs: tuple[Edge, ...]) -> Expr:
+    kept = _strongest(highs, lambda a, b: high_within(box, a, b))
+    least = smallest([largest([form.expr() for form in edge]) for edge in kept])
+    if all(any(box.proves(form) for form in edge) for edge in kept):
+        return least
+    return largest([Integer(0), least])
+
+
+def _strongest(edges: tuple[Edge, ...], implied_by) -> list[Edge]:  # type: ignore[no-untyped-def]
+    kept: list[Edge] = []
+    for edge in edges:
+        if not any(implied_by(other, edge) for other in kept):
+            kept = [other for other in kept if not implied_by(edge, other)]
+            kept.append(edge)
+    return kept
+
+
+def _ordered(
+    box: Box, lows: tuple[Edge, ...], highs: tuple[Edge, ...], widths: list[Affine]
+) -> bool:
+    """Whether lo < hi wherever hi > 0, given that the widths are at least 1."""
+    spare = [constant(0), *(width - 1 for width in widths)]  # what is at least 0
+    above_zero = [edge for edge in lows if edge != (ZERO,)]
+    return all(
+        any(box.implies(a + 1 + given, b) for a in low for b in high for given in spare)
+        for low, high in product(above_zero, highs)
+    )
+
+
+def _below_all(box: Box, lows: tuple[Edge, ...], highs: tuple[Edge, ...]) -> bool:
+    above_zero = [edge for edge in lows if edge != (ZERO,)]
+    return all(
+        any(box.implies(a, b) for a in low for b in high)
+        for low, high in product(above_zero, highs)
+    )
+
+
+def _at_most(one: Affine, other: Affine) -> Boolean:
+    """one <= other, as a condition for run time."""
+    difference = other - one
+    positive = Affine({a: f for a, f in difference.terms.items() if f > 0})
+    negative = Affine({a: -f for a, f in difference.terms.items() if f < 0}, -difference.constant)
+    return Ge(positive.expr(), negative.expr(), evaluate=False)
+
+
+def largest(values: Iterable[Expr]) -> Expr:
+    """The max of scalars, left as written."""
+    kept = list(dict.fromkeys(values))
+    return kept[0] if len(kept) == 1 else Max(*kept, evaluate=False)
+
+
+def smallest(values: Iterable[Expr]) -> Expr:
+    """The min of scalars, left as written."""
+    kept = list(dict.fromkeys(values))
+    return kept[0] if len(kept) == 1 else Min(*kept, evaluate=False)
+
+
+def where_all(conditions: list[Boolean], value: Expr) -> Expr:
+    """The value where all conditions hold, 0 elsewhere."""
+    if not conditions:
+        return value
+    unique = list(dict.fromkeys(conditions))
+    condition = unique[0] if len(unique) == 1 else And(*unique, evaluate=False)
+    return Where(condition, value, Integer(0))

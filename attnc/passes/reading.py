@@ -1,0 +1,104 @@
+"""What a kernel's statements say of names and formulas, as far as the mask passes ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import Basic, Expr, Integer, Symbol
+from sympy.logic.boolalg import And, Boolean
+
+from attnc.ir.nodes import Axis, Formula, Kernel, Let, Load, Loop, Piece, Stmt
+from attnc.symbols import FloorDiv
+
+
+def is_whole(loop: Loop, axis: Axis) -> bool:
+    """Whether a loop visits every tile of its axis."""
+    stop = FloorDiv(axis.size + axis.tile - 1, axis.tile)
+    return loop.pieces == (Piece(Integer(0), stop),)
+
+
+def lets_of(kernel: Kernel, loop: Loop) -> dict[str, Let]:
+    """Every let of the kernel's body and of the loop, by name."""
+    return {s.name: s for s in (*kernel.body, *loop.body) if isinstance(s, Let)}
+
+
+def varying_names(kernel: Kernel, loop: Loop) -> frozenset[str]:
+    """What differs from element to element of a tile: positions, and values with an axis."""
+    positions = {axis.index.name for axis in kernel.axes}
+    values = {name for name, let in lets_of(kernel, loop).items() if let.axes}
+    return frozenset(positions | values)
+
+
+def inline(condition: Boolean, kernel: Kernel, loop: Loop) -> Boolean:
+    """Write formulas that have an axis out, and call each symbol by one Symbol.
+
+    Names are matched by text, so that symbols of other assumptions mean the same thing.
+    """
+    lets = lets_of(kernel, loop)
+    known = {symbol.name: symbol for symbol in _vocabulary(kernel)}
+    while True:
+        changes: dict[Basic, Basic] = {}
+        for symbol in condition.free_symbols:
+            let = lets.get(symbol.name)
+            if let is not None and let.axes and isinstance(let.value, Formula):
+                changes[symbol] = let.value.expr
+            elif known.setdefault(symbol.name, symbol) != symbol:
+                changes[symbol] = known[symbol.name]
+        if not changes:
+            return condition
+        condition = condition.xreplace(changes)
+
+
+def _vocabulary(kernel: Kernel) -> Iterator[Symbol]:
+    for axis in kernel.axes:
+        yield axis.index
+        for expr in (axis.size, axis.first, axis.tile):
+            yield from sorted(expr.free_symbols, key=str)
+
+
+def names_in(kernel: Kernel) -> set[str]:
+    """Every name that means something in a kernel."""
+    found = {axis.index.name for axis in kernel.axes} | {dim.index.name for dim in kernel.grid}
+    found |= {buffer.name for buffer in kernel.buffers} | {s.name for s in kernel.scalars}
+    for axis in kernel.axes:
+        found |= {s.name for expr in (axis.size, axis.first, axis.tile) for s in expr.free_symbols}
+    for statement in kernel.body:
+        found |= _names_bound(statement)
+    return found
+
+
+def _names_bound(statement: Stmt) -> set[str]:
+    if isinstance(statement, Loop):
+        return {part.name for part in (*statement.body, *statement.reductions)}
+    return {statement.name} if isinstance(statement, Let) else set()
+
+
+def names_of(formula: Expr | Boolean) -> set[str]:
+    """The names in a formula."""
+    return {symbol.name for symbol in formula.free_symbols}
+
+
+def conjuncts(condition: Boolean) -> tuple[Boolean, ...]:
+    """The parts of a conjunction."""
+    return tuple(condition.args) if isinstance(condition, And) else (condition,)
+
+
+def is_tail_test(condition: Boolean, axis: Axis) -> bool:
+    """Whether a condition says no more than that an index lies on its axis."""
+    return str(condition) in (str(axis.index < axis.size), str(axis.index >= 0))
+
+
+def operands(let: Let) -> set[str]:
+    """The names that a let is made of."""
+    value = let.value
+    if isinstance(value, Load):
+        return names_of(value.guard) | {n for index in value.index for n in names_of(index)}
+    if isinstance(value, Formula):
+        return names_of(value.expr)
+    names = (getattr(value, part, None) for part in ("left", "right", "add_to", "value"))
+    return {name for name in names if isinstance(name, str)}
+
+
+def is_read_along(let: Let, axis: str) -> bool:
+    """Whether a let reads a buffer along an axis."""
+    return isinstance(let.value, Load) and axis in let.axes
