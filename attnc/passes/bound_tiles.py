@@ -1,12 +1,12 @@
 """Let a loop visit only the tiles that hold a visible pair, and know which of them need no mask.
 
-Why: a mask that hides whole tiles should cost nothing there, and where it hides nothing it should not be
-computed.  The ranges are derived from the condition of the loop's reductions, in closed form in the tile's
-index: nothing is evaluated densely and nothing is stored.
+Why: a mask that hides whole tiles should cost nothing there, and where it hides nothing it should not
+be computed.  The ranges are derived from the condition of the loop's reductions, in closed form in the
+tile's index: nothing is evaluated densely and nothing is stored.
 
-The same ranges, by columns and not by tiles, say what a masked tile may read: a column that no row of the
-tile sees must never matter, whatever lies there (a NaN times a weight of 0 is a NaN).  Where the ranges may
-hold columns that nobody sees, the tile asks each column whether some row sees it.
+The same ranges, by columns and not by tiles, say what a masked tile may read: a column that no row of
+the tile sees must never matter, whatever lies there (a NaN times a weight of 0 is a NaN).  Where the
+ranges may hold columns that nobody sees, the tile asks each column whether some row sees it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Formula, Kernel, Let, Level, Load, Loop, Piece, Stmt
 from attnc.passes.box import Box
-from attnc.passes.column_test import test_columns
+from attnc.passes.column_test import add_column_test
 from attnc.passes.key_ranges import key_ranges, smallest
 from attnc.passes.reading import (
     conjuncts,
@@ -88,7 +88,7 @@ class BoundTiles:
         if bounds.tight:
             return loop
         visible, seen = scope.reserve("visible"), scope.reserve("seen")
-        return test_columns(loop, inner, outer, kernel, visible, seen)
+        return add_column_test(loop, inner, outer, kernel, visible, seen)
 
     def _condition(self, loop: Loop, kernel: Kernel) -> Boolean:
         """What some reduction of the loop counts, in terms of positions and scalars."""

@@ -1,22 +1,21 @@
 """Ask each column of a tile whether some row of the tile sees it.
 
-Why: where the ranges of a mask may hold columns that nobody sees (a remainder, document ids), what is summed
-over columns must not be read from such a column.  `0 * NaN` is a NaN, so a weight of 0 does not help.
+Why: where the ranges of a mask may hold columns that nobody sees (a remainder, document ids), what is
+summed over columns must not be read from such a column.  `0 * NaN` is a NaN: a weight of 0 is no help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from sympy import Or, Symbol
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Collapse, Formula, Kernel, Let, Load, Loop
-from attnc.passes.reading import is_read_along, names_of, operands
+from attnc.passes.reading import is_read_along, names_of, reached
 
 
-def test_columns(
+def add_column_test(
     loop: Loop, inner: Axis, outer: Axis, kernel: Kernel, visible: str, seen: str
 ) -> Loop:
     """Read what is summed over columns only where some row of the tile sees the column.
@@ -30,7 +29,7 @@ def test_columns(
     if not weighted:
         return loop
     body = {let.name: let for let in loop.body}
-    needed = _reached(names_of(Or(*wheres)), body)
+    needed = reached(names_of(Or(*wheres)), body)
     test = (
         Let(
             visible,
@@ -62,21 +61,8 @@ def _weighted_loads(loop: Loop, inner: Axis, kernel: Kernel) -> set[str]:
     """Loads of columns with features that a sum multiplies by weights (v, in attention)."""
     body = {let.name: let for let in loop.body}
     features = {axis.name for axis in kernel.axes if axis.role == "feature"}
-    reached: set[str] = set()
+    found: set[str] = set()
     for reduction in loop.reductions:
         if reduction.kind == "sum" and features & set(reduction.axes):
-            reached |= _reached(names_of(reduction.element), body, features)
-    return {name for name in reached if is_read_along(body[name], inner.name)}
-
-
-def _reached(names: set[str], body: Mapping[str, Let], having: set[str] | None = None) -> set[str]:
-    """The lets that names stand for, and those that these are made of (of the given axes only)."""
-    found: set[str] = set()
-    waiting = [name for name in names if name in body]
-    while waiting:
-        let = body[waiting.pop()]
-        if let.name in found or (having is not None and not having & set(let.axes)):
-            continue
-        found.add(let.name)
-        waiting += [name for name in operands(let) if name in body]
-    return found
+            found |= reached(names_of(reduction.element), body, features)
+    return {name for name in found if is_read_along(body[name], inner.name)}

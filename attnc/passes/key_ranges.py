@@ -1,8 +1,8 @@
-"""From spans to numbers: the columns that the rows of one tile see, as ranges closed in the tile's index.
+"""From spans to numbers: the columns that the rows of a tile see, in closed form.
 
-For a span, `lo` and `hi` surround what some row of the tile sees and `every_lo`, `every_hi` what each of its
-rows sees.  An edge that grows with the row takes its least value in the first row and its largest in the
-last.  hi is 0 where nothing is seen, so that no tile is visited for it.
+For a span, `lo` and `hi` surround what some row of the tile sees and `every_lo`, `every_hi` what each
+of its rows sees.  An edge that grows with the row takes its least value in the first row and its largest
+in the last.  hi is 0 where nothing is seen, so that no tile is visited for it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RowRange:
 class KeyRange:
     """Columns [lo, hi) that some row may see, and [every_lo, every_hi) that each row sees.
 
-    `tight`: some row sees each column of [lo, hi).  `fits`: the columns that every row sees lie inside
-    [lo, hi) also where conditions make that empty.
+    `tight`: some row sees each column of [lo, hi).  `fits`: what every row sees lies inside [lo, hi)
+    also where conditions make that empty.
     """
 
     lows: tuple[Edge, ...]
@@ -122,7 +122,7 @@ def _every(region: Region, box: Box, rest: RowRange | None) -> tuple[Expr, Expr,
 
 
 def _name_rows(region: Region, box: Box, suffix: str) -> tuple[Region, RowRange | None]:
-    """Give the rows of a region names, where its edges depend on them and they are not the tile's."""
+    """Name the rows of a region, where its edges depend on them and they are not the tile's."""
     start = tuple(a for a in region.rows_from if not box.implies(a, affine(box.first)))
     stop = tuple(b for b in region.rows_to if not box.implies(affine(box.end), b))
     region = replace(region, rows_from=start, rows_to=stop)
@@ -175,16 +175,16 @@ def _some_row(region: Region, box: Box) -> list[Boolean]:
     return [_at_most(a + 1, b) for a, b in pairs if not box.implies(a + 1, b)]
 
 
-# ---------------------------------------------------------------- are the rows' intervals connected?
+# ---------------------------------------------------------------- are the rows' intervals joined?
 
 
 def _connected(region: Region, box: Box) -> tuple[bool, list[Affine]]:
-    """Whether the rows' intervals fill [lo, hi), and widths that are at least 1 unless all are empty.
+    """Whether the rows' intervals fill [lo, hi), and widths that are positive or all rows see nothing.
 
-    They do where one row attains every edge.  They do where all edges move the same way and each row's
-    interval reaches the next row's: high(x) >= low(x + 1).  Proof: of the rows whose lows are at most y take
-    the last, x; either it is the tile's last row, or some low of x + 1 is above y, so y is below each
-    high of x.
+    They do where one row attains every edge.  They do where all edges move the same way and each
+    row's interval reaches the next row's: high(x) >= low(x + 1).  Proof: of the rows whose lows are
+    at most y take the last, x; either it is the tile's last row, or some low of x + 1 is above y, so
+    y is below each high of x.
     """
     lows = [(edge, _edge_direction(edge, box.x)) for edge in region.lows]
     highs = [(edge, _edge_direction(edge, box.x)) for edge in region.highs]

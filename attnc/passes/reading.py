@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sympy import Basic, Expr, Integer, Symbol
 from sympy.logic.boolalg import And, Boolean
@@ -102,3 +102,16 @@ def operands(let: Let) -> set[str]:
 def is_read_along(let: Let, axis: str) -> bool:
     """Whether a let reads a buffer along an axis."""
     return isinstance(let.value, Load) and axis in let.axes
+
+
+def reached(names: set[str], body: Mapping[str, Let], having: set[str] | None = None) -> set[str]:
+    """The lets that names stand for, and those that these are made of (of the given axes only)."""
+    found: set[str] = set()
+    waiting = [name for name in names if name in body]
+    while waiting:
+        let = body[waiting.pop()]
+        if let.name in found or (having is not None and not having & set(let.axes)):
+            continue
+        found.add(let.name)
+        waiting += [name for name in operands(let) if name in body]
+    return found

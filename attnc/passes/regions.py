@@ -1,14 +1,14 @@
-"""Regions: for each row, one interval of columns, written so that it can be joined, compared and proved about.
+"""Regions: for each row, one interval of columns, in a form that can be joined, compared and proved.
 
 A region says, for the row x of a tile, which columns y it holds:
 
-    max(lows) <= y < min(highs)     each low the min, each high the max of linear forms in x (an Edge)
-    rows_from <= x < rows_to        forms without x: rows outside hold nothing
-    guards                          conditions without x and y: if one fails, nothing is held
-    congruences                     y only where form(x, y) % modulus == 0; kept only to tighten the edges
+    max(lows) <= y < min(highs)   each low the min, each high the max of linear forms in x: an Edge
+    rows_from <= x < rows_to      forms without x: rows outside hold nothing
+    guards                        conditions without x and y: if one fails, nothing is held
+    congruences                   form(x, y) % modulus == 0; kept only to tighten the edges
 
-Nothing is evaluated at the tile's ends before the very end (ranges.py of this folder), so that the conjunction of two
-regions loses nothing: its rows still know which of their bounds belong together.
+Nothing is evaluated at the tile's ends before the very end (key_ranges.py), so that the conjunction of
+two regions loses nothing: its rows still know which of their bounds belong together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`outer` holds every visible pair of this part of the mask, `inner` (if any) only visible ones."""
+    """`outer` holds every visible pair of this part of the mask, `inner`, if any, no hidden one."""
 
     outer: Region
     inner: Region | None
