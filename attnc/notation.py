@@ -81,11 +81,16 @@ def _at(formula: Formula, place: int) -> str:
 
 def _rational(value: Rational) -> tuple[str, int]:
     if value.q == 1:
-        return str(value), _ATOM if value >= 0 else _SIGN
+        return _whole(value.p), _ATOM if value >= 0 else _SIGN
     exact = _decimal(value)
     if exact is not None:
         return exact, _ATOM if value > 0 else _SIGN
-    return f"{value.p}/{value.q}", _PRODUCT if value > 0 else _SIGN
+    return f"{_whole(value.p)}/{_whole(value.q)}", _PRODUCT if value > 0 else _SIGN
+
+
+def _whole(value: int) -> str:
+    """A whole number; one past 2**53 is written as a decimal, since formulas count only up to there."""
+    return str(value) if abs(value) <= 2**53 else f"{value}.0"
 
 
 def _decimal(value: Rational) -> str | None:
@@ -113,8 +118,8 @@ def _product(formula: Expr) -> tuple[str, int]:
     """Numerator, then each divisor: `x*y/2/sqrt(d)` is read from the left."""
     coefficient, rest = formula.as_coeff_Mul()
     if coefficient < 0:
-        text, _ = _write(Mul(-coefficient, rest, evaluate=False) if coefficient != -1 else rest)
-        return f"-{text}" if _binds(text, rest, coefficient) else f"-({text})", _SIGN
+        positive = rest if coefficient == -1 else Mul(-coefficient, rest, evaluate=False)
+        return _negated(positive), _SIGN
     factors = list(Mul.make_args(rest))
     log2 = _take_log2(factors)
     above = [f for f in factors if not _is_divisor(f)]
@@ -124,14 +129,16 @@ def _product(formula: Expr) -> tuple[str, int]:
         tops.insert(0, _at(Integer(coefficient.p), _POWER))
     text = "*".join(tops) or "1"
     if coefficient.q != 1:
-        text += f"/{coefficient.q}"
+        text += f"/{_whole(coefficient.q)}"
     text += "".join(f"/{_at(f, _POWER)}" for f in _ordered(below))
     return text, _PRODUCT if len(tops) + len(below) > 1 or coefficient.q != 1 else _ATOM
 
 
-def _binds(text: str, rest: Expr, coefficient: Rational) -> bool:
-    """Say whether a minus may stand right before the text."""
-    return coefficient != -1 or not isinstance(rest, Add) and not text.startswith("-")
+def _negated(rest: Expr) -> str:
+    """A product with a minus before it; -a // b would be read as (-a) // b."""
+    floors = isinstance(rest, (Add, symbols.FloorDiv, symbols.FloorMod))
+    text = plain(rest)
+    return f"-({text})" if floors or text.startswith("-") else f"-{text}"
 
 
 def _is_divisor(factor: Expr) -> bool:

@@ -19,7 +19,9 @@ from attnc.spec import mistakes
 
 MAX_INTEGER = 2**53  # literals and mask constants: exact in int64 and in float64
 MAX_FLOAT = 3.4e38  # just below the largest float32
+MIN_FLOAT = 1e-38  # just below the smallest normal float32
 MAX_EXPONENT = 64
+MAX_BITS = 128  # of an exact fraction's two numbers
 INFINITE = (sympy.zoo, sympy.nan, sympy.oo, -sympy.oo)
 
 
@@ -34,7 +36,11 @@ class BadArithmetic(Exception):
 
 def checked(value: Expr) -> Expr:
     """Return a number or formula after checking that a constant is real, finite and a float32."""
-    if value.is_Rational:
+    if isinstance(value, Rational):
+        if value and abs(value) < MIN_FLOAT:
+            raise BadArithmetic(mistakes.NumberTooSmall)
+        if max(abs(value.p).bit_length(), value.q.bit_length()) > MAX_BITS:
+            raise BadArithmetic(mistakes.NumberTooLarge, limit="shorten its fractions to decimals")
         if abs(value) > MAX_FLOAT:
             raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
         return value
@@ -147,4 +153,4 @@ def number(text: str) -> Expr:
         raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
     if near == 0 and any(c in "123456789" for c in text.lower().split("e")[0]):
         raise BadArithmetic(mistakes.NumberTooSmall)
-    return Rational(text)
+    return checked(Rational(text))

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 import sympy
-from sympy import Expr, Symbol
+from sympy import Basic, Expr, Symbol
 from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
@@ -28,6 +28,8 @@ from attnc.spec.unknown_words import NAMES
 from attnc.symbols import Formula
 
 MAX_DEPTH = 90
+MAX_CALLS = 8  # calls within calls; sympy's questions about signs grow steeply with them
+MAX_PARTS = 3000  # operations of the expanded formula; where() of conditions doubles its first argument
 
 _NOT_IN_IT: Mapping[type[ast.AST], tuple[str, str]] = {
     ast.Attribute: ("an attribute", "call functions by their plain names, for example tanh(x)"),
@@ -59,6 +61,8 @@ class FormulaReader:
         self.used: set[str] = set()
         self.fixes_heads = False
         self._depth = 0
+        self._calls = 0
+        self._sizes: dict[object, int] = {}
 
     def fail(self, node: ast.expr, kind: type[SpecError], **facts: object) -> NoReturn:
         """Raise a mistake at a part of the formula."""
@@ -85,7 +89,15 @@ class FormulaReader:
             self.fail(node, mistakes.FormulaTooDeep, limit=MAX_DEPTH)
         value = self._computed(node, lambda: self._value(node))
         self._depth -= 1
+        if self._size(value) > MAX_PARTS:
+            self.fail(node, mistakes.FormulaTooLong, limit=MAX_PARTS, what="parts when expanded")
         return value
+
+    def _size(self, formula: Basic) -> int:
+        """The number of parts of a formula, each counted as often as it stands there."""
+        if formula not in self._sizes:
+            self._sizes[formula] = 1 + sum(self._size(arg) for arg in formula.args)
+        return self._sizes[formula]
 
     def _computed(self, node: ast.expr, make: Callable[[], Formula]) -> Formula:
         """Make a value; what arithmetic cannot compute is the mistake of this part."""
@@ -211,6 +223,14 @@ class FormulaReader:
         return self.number(node, "what is compared")
 
     def _call(self, node: ast.Call) -> Formula:
+        self._calls += 1
+        if self._calls > MAX_CALLS:
+            self.fail(node, mistakes.FormulaTooDeep, limit=f"{MAX_CALLS} calls")
+        value = self._called(node)
+        self._calls -= 1
+        return value
+
+    def _called(self, node: ast.Call) -> Formula:
         if not isinstance(node.func, ast.Name):
             advice = "only a function's or building block's name can stand before ("
             self.fail(node, mistakes.NotInTheLanguage, what="this call", advice=advice)

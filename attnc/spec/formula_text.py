@@ -14,10 +14,10 @@ from attnc.source import Span
 from attnc.spec import mistakes
 from attnc.spec.yaml_reader import Scalar, Source
 
-MAX_TERMS = 256  # names and numbers in one formula
+MAX_TERMS = 200  # names and numbers in one formula
 MAX_TOKENS = 2000
 MAX_NESTING = 40
-MAX_DIGITS = 40
+MAX_DIGITS = 48
 
 _TOKEN = re.compile(
     r"\s+|(?P<word>[A-Za-z_]\w*)|(?P<number>(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)"

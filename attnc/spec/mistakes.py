@@ -210,7 +210,7 @@ class NumberTooLarge(SpecError):
 
 class NumberTooSmall(SpecError):
     code = "spec/number-too-small"
-    message = "this number is not zero but too small for a 64-bit float"
+    message = "this number is not zero but below 1e-38, too small for float32"
 
 
 class DivisionByZero(SpecError):
