@@ -15,10 +15,9 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from attnc.artifact import write_all
 
@@ -42,7 +41,7 @@ def load(path: Path, *, interpret: bool | None = None) -> ModuleType:
     module = importlib.util.module_from_spec(description)
     sys.modules[name] = module  # dataclasses and Triton look a function's module up by name
     try:
-        with _switch(interpret), _own_operators():
+        with _switch(interpret):
             description.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -109,40 +108,6 @@ def _knob(interpret: bool) -> Iterator[None]:
             del overrides["interpret"]
         else:
             overrides["interpret"] = before
-
-
-@contextlib.contextmanager
-def _own_operators() -> Iterator[None]:
-    """Give each copy of a module its own torch.library operators.
-
-    torch.library lets a second registration of a name take over the first one silently, so that an
-    interpreted copy would run the kernels of a plain one loaded later.
-    """
-    from torch import library
-
-    originals = {name: getattr(library, name) for name in ("custom_op", "triton_op")}
-    for name, original in originals.items():
-        setattr(library, name, _renaming(original))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(library, name, original)
-
-
-def _renaming(register: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(name: str, *args: Any, **kwargs: Any) -> Any:
-        return register(_unused(name), *args, **kwargs)
-
-    return wrapper
-
-
-def _unused(name: str) -> str:
-    import torch
-
-    namespace, _, operator = name.partition("::")
-    taken = hasattr(getattr(torch.ops, namespace), operator)
-    return f"{name}_copy{next(_serial)}" if taken else name
 
 
 def _set(name: str, value: str | None) -> None:

@@ -7,7 +7,7 @@ so that they stay cheap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle
 
@@ -130,12 +130,12 @@ def _values(spec: AttentionSpec, param: Param) -> list[int | float]:
         start = 0.7 if default is None else float(default)
         return [start, start * 0.5, start * 1.5]
     start = 8 if default is None else int(default)
-    others = [3, 1, 20, 6] if _divides(spec, param) else [3, 0, 20, -2]
-    return [others[0], start, *others[1:]]
-
-
-def _divides(spec: AttentionSpec, param: Param) -> bool:
     formulas = (spec.mask, spec.score, spec.scale)
+    if _occurs(param, [node for f in formulas for node in f.atoms(sympy.Pow, sympy.log)]):
+        return [3, start, 20]  # one over log(1) means nothing
     divisors = [node.args[1] for f in formulas for node in f.atoms(FloorDiv, FloorMod)]
-    divisors += [node for f in formulas for node in f.atoms(sympy.Pow)]
-    return any(param.name in map(str, node.free_symbols) for node in divisors)
+    return [3, start, 1, 20, 6] if _occurs(param, divisors) else [3, start, 0, 20, -2]
+
+
+def _occurs(param: Param, formulas: Iterable[sympy.Basic]) -> bool:
+    return any(param.name in map(str, formula.free_symbols) for formula in formulas)

@@ -98,7 +98,7 @@ def run(module: ModuleType, call: Call, case: Case) -> Answer:
     if case.tiles:
         options["schedule"] = dict(zip(("block_q", "block_kv"), case.tiles, strict=True))
     wants_lse = "lse" in call.spec.outputs
-    with watch(module) as watched, _quiet():
+    with watch() as watched, _quiet():
         result = module.attention(
             *(call.tensors[name] for name in "qkv"),
             **tensors,

@@ -116,7 +116,7 @@ def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
     a, b = _promote(a, b)
     if not a.is_floating_point():
         b = torch.where(b == 0, 1, b)  # a hidden pair may divide by zero, but must not raise
-    return torch.div(a, b, rounding_mode="floor")
+    return torch.div(a, b, rounding_mode="floor").to(torch.int64)
 
 
 def _floor_mod(a: Tensor, b: Tensor) -> Tensor:
@@ -145,8 +145,8 @@ _FOLDS: dict[type[Basic], Fold] = {
 _FUNCTIONS: dict[type[Basic], Callable[..., Tensor]] = {
     sympy.Abs: torch.abs,
     sympy.sign: torch.sign,
-    sympy.floor: torch.floor,
-    sympy.ceiling: torch.ceil,
+    sympy.floor: lambda x: torch.floor(x).to(torch.int64),
+    sympy.ceiling: lambda x: torch.ceil(x).to(torch.int64),
     sympy.exp: torch.exp,
     sympy.log: torch.log,
     sympy.tanh: torch.tanh,

@@ -7,7 +7,9 @@
 #   dtype: fp16
 #   mask: causal
 #   score: score - abs(q_pos - kv_idx) / 16
+#   backward: false
 #   outputs: [lse]
+#   check: [{batch: 1, q_len: 40, kv_len: 100}]
 # --- end of spec
 """Causal grouped attention with a penalty on distance, written by hand.  lse is always stored."""
 

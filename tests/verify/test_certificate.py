@@ -1,0 +1,162 @@
+"""The certificate: the same inputs give the same bytes, and an edited file claims no proofs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from attnc.verify.certificate import (
+    certificate,
+    embedded_path,
+    embedded_spec,
+    same_kernels,
+    sha256,
+    without_schedules,
+    write_certificate,
+)
+from attnc.verify.judgement import Compiled, NotGenerated, verify_file
+from attnc.verify.mutants_text import MutantRow
+from attnc.verify.numbers import NumberRow
+from attnc.verify.obligations import Obligation
+from attnc.verify.report import EDITED, Report
+from attnc.verify.tolerance import Comparison
+from tests.verify.specs import HANDMADE, handmade_spec
+
+SOURCE = HANDMADE.read_text()
+
+
+def report(**changes: object) -> Report:
+    """A report on the handmade kernel in which all is well."""
+    good = Report(
+        name="handmade",
+        spec_text="name: handmade\n",
+        source=SOURCE,
+        obligations=(Obligation("visited once", "proved", effort=12),),
+        numbers=(NumberRow("tails", "fp16", "interpreter", Comparison("out", 0.1, 0.3, 64)),),
+        findings=(),
+    )
+    return dataclasses.replace(good, **changes)  # type: ignore[arg-type]
+
+
+def numbers(comparison: Comparison, device: str = "interpreter") -> tuple[NumberRow, ...]:
+    return (NumberRow("tails", "fp16", device, comparison),)
+
+
+def test_all_well() -> None:
+    assert report().ok and certificate(report())["verified"]
+
+
+@pytest.mark.parametrize("status", ["refuted", "undecided", "failed"])
+def test_an_obligation_that_was_not_shown_fails(status: str) -> None:
+    assert not report(obligations=(Obligation("visited once", status, "q_len=3"),)).ok
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"numbers": ()},  # nothing was compared
+        {"numbers": numbers(Comparison("out"))},  # only empty tensors were
+        {"numbers": numbers(Comparison("out", 0.4, 0.3, 64))},
+        {"numbers": numbers(Comparison("out", float("nan"), 0.3, 64))},
+        {"numbers": numbers(Comparison("out", problem="3 of 64 elements are NaN"))},
+        {"findings": ("line 3: a masked load without `other`",)},
+        {"mutants": (MutantRow("scale forgotten", "survived", ""),)},
+    ],
+)
+def test_anything_wrong_fails(change: dict[str, object]) -> None:
+    assert not report(**change).ok
+    assert json.dumps(report(**change).to_json())  # a failure can be told to a program, too
+
+
+def test_an_obligation_needs_a_known_status() -> None:
+    with pytest.raises(ValueError, match="cannot be 'probably'"):
+        Obligation("visited once", "probably")
+
+
+def test_mutants_that_were_caught_are_counted() -> None:
+    outcomes = ("killed", "equivalent", "not applicable", "killed")
+    caught = report(mutants=tuple(MutantRow(o, o, "") for o in outcomes))
+    assert caught.ok and caught.kill_rate == (3, 3)
+
+
+def test_the_interpreter_says_what_it_cannot_show() -> None:
+    assert "cannot show: bf16" in report().notes[0]
+    assert report(numbers=numbers(Comparison("out", 0, 1, 1), "cuda")).notes == ()
+
+
+def test_errors_of_one_machine_are_not_in_the_certificate() -> None:
+    other = (
+        *numbers(Comparison("out", 0.2, 0.31, 64)),
+        *numbers(Comparison("out", 0, 1, 9), "cuda"),
+    )
+    mutants = (MutantRow("scale forgotten", "killed", "tails"),)
+    same = certificate(report(numbers=other, mutants=mutants))
+    assert {**same, "notes": []} == {**certificate(report()), "notes": []}
+
+
+def test_the_certificate_says_who_judged() -> None:
+    versions = certificate(report())["versions"]
+    assert set(versions) == {"attnc", "triton", "torch", "z3-solver", "sympy", "numpy"}
+    assert all(versions.values())
+
+
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "handmade.json"
+    write_certificate(report(), path)
+    first = path.read_bytes()
+    write_certificate(report(), path)
+    assert path.read_bytes() == first and first.endswith(b"}\n")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["handmade.json"]
+
+
+def test_the_schedule_table_is_left_out_of_the_hash() -> None:
+    tuned = SOURCE.replace("(32, 32, 4, 2)", "(128, 64, 8, 3)")
+    assert tuned != SOURCE and same_kernels(tuned, SOURCE)
+    assert sha256(without_schedules(tuned)) == certificate(report())["source_sha256"]
+    edited = SOURCE.replace("0.0625", "0.0624")
+    assert not same_kernels(edited, SOURCE)
+
+
+def test_the_spec_in_the_header_is_read_back() -> None:
+    text = embedded_spec(SOURCE)
+    assert text is not None and text.startswith("name: handmade\nheads:")
+    assert embedded_path(SOURCE) == "tests/verify/handmade.yaml"
+    header = "# --- spec\n#   a: 1\n#\n#     - b\n# --- end of spec\n"
+    assert embedded_spec(header) == "a: 1\n\n  - b\n"
+    assert embedded_spec("x = 1\n") is None
+
+
+def _recompile(source: str):  # type: ignore[no-untyped-def]
+    return lambda text, path: Compiled(handmade_spec(), None, source)  # type: ignore[arg-type]
+
+
+def test_an_edited_file_is_judged_by_numbers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNC_CACHE", str(tmp_path))
+    told: list[str] = []
+    checked = verify_file(HANDMADE, _recompile(SOURCE + "\n# more\n"), progress=told.append)
+    assert checked.edited and checked.obligations == () and checked.notes[0] == EDITED
+    assert checked.ok and checked.compared > 0 and told
+    assert certificate(checked)["edited"]
+
+
+def test_an_edit_that_breaks_the_kernel_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNC_CACHE", str(tmp_path))
+    path = tmp_path / "handmade.py"
+    path.write_text("import nonsense_that_is_not_there\n" + SOURCE)
+    broken = verify_file(path, _recompile(SOURCE))
+    assert not broken.ok and broken.findings == ("line 1: imports nonsense_that_is_not_there",)
+    assert "does not load" in broken.numbers[0].comparison.problem
+
+
+def test_a_file_without_a_spec_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.py"
+    path.write_text("x = 1\n")
+    with pytest.raises(NotGenerated, match="no spec in its header"):
+        verify_file(path, _recompile(SOURCE))

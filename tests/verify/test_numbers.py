@@ -1,0 +1,177 @@
+"""Cases reach what they say, poison lies where nothing may look, the guard sees overruns."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnc.runtime.loader import load
+from attnc.spec.schema import AttentionSpec
+from attnc.verify.cases import Case, cases_for
+from attnc.verify.guards import watch
+from attnc.verify.inputs import build_call, store
+from attnc.verify.numbers import compare_numbers, judge
+from attnc.verify.reference import dense, heads_first, visible_pairs
+from tests.verify.specs import HANDMADE, handmade_spec, spec_of
+
+STORAGES = ("packed", "transposed", "sliced", "expanded")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    pytest.MonkeyPatch().setenv("ATTNC_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def test_the_handmade_kernel_passes_every_case() -> None:
+    spec = handmade_spec()
+    rows = list(compare_numbers(spec, load(HANDMADE, interpret=True)))
+    assert [row for row in rows if not row.comparison.ok] == []
+    assert {row.comparison.what for row in rows} == {"out", "lse"}
+    assert sum(row.comparison.compared for row in rows) > 30_000
+
+
+def test_the_handmade_kernel_fails_for_another_spec() -> None:
+    spec = dataclasses.replace(handmade_spec(), mask=spec_of("mask: sliding_window(9)").mask)
+    module = load(HANDMADE, interpret=True)
+    assert any(not row.comparison.ok for row in compare_numbers(spec, module))
+
+
+def test_what_a_kernel_raises_fails_its_case(tmp_path: Path) -> None:
+    path = tmp_path / "raises.py"
+    path.write_text("def attention(*args, **options):\n    raise KeyError('lost')\n")
+    spec = handmade_spec()
+    problems = [c.problem for c in judge(spec, load(path), cases_for(spec)[0])]
+    assert problems == ["raised KeyError: 'lost'"]
+
+
+def test_cases_are_the_same_each_time_and_differ_in_seed() -> None:
+    spec = handmade_spec()
+    assert cases_for(spec) == cases_for(spec)
+    assert len({case.seed for case in cases_for(spec)}) == len(cases_for(spec))
+
+
+def test_cases_cover_what_the_design_asks_for() -> None:
+    cases = cases_for(spec_of("score: score + bias[q_idx, kv_idx]\n"
+                              "tensors: {bias: {shape: [q_len, kv_len]}}"))  # fmt: skip
+    assert {case.dtype for case in cases} == {"fp16", "bf16", "fp32"}
+    assert {case.storage for case in cases} == set(STORAGES)
+    assert {case.twist for case in cases} == {"none", "infinite bias", "wild indices"}
+    assert {0, 1} <= {case.q_len for case in cases} and {0, 1} <= {case.kv_len for case in cases}
+    assert any(case.q_len > case.kv_len for case in cases) and 0 in {case.batch for case in cases}
+    assert any(case.scale is not None and case.scale < 0 for case in cases)
+    assert any(case.scale == 0 for case in cases) and any(case.tiles for case in cases)
+    assert any(case.repeated for case in cases)
+
+
+def test_a_far_constant_gets_cases_that_reach_it() -> None:
+    names = {case.name: case for case in cases_for(spec_of("mask: sliding_window(300)"))}
+    far = names["past 300"]
+    visible = visible_pairs(build_call(spec_of("mask: sliding_window(300)"), far))
+    assert not visible[..., -1, 0].any() and visible.any(-1).all()
+
+
+def test_params_vary_and_check_sizes_set_them() -> None:
+    body = ("mask: sliding_window(width)\nparams: {width: {type: int, default: 4096}}\n"
+            "check: [{q_len: 20, kv_len: 30, width: 7}]")  # fmt: skip
+    values = {dict(case.params)["width"] for case in cases_for(spec_of(body))}
+    assert {7, 3, 0, 4096} <= values
+    first = cases_for(spec_of(body))[0]
+    assert (first.q_len, first.kv_len, dict(first.params)) == (20, 30, {"width": 7})
+
+
+def test_a_divisor_is_never_zero() -> None:
+    body = "mask: q_pos // n == kv_idx // n\nparams: {n: {type: int, default: 16}}"
+    assert min(dict(case.params)["n"] for case in cases_for(spec_of(body))) >= 1
+
+
+def _case(**changes: object) -> Case:
+    return dataclasses.replace(Case("one", 2, 2, 5, 9, "fp32"), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_storage_changes_no_value(storage: str, layout: str) -> None:
+    spec = spec_of("mask: causal", layout=layout)
+    call = build_call(spec, _case(storage=storage))
+    clean = build_call(spec, _case(storage=storage), poisoned=False)
+    result, again = dense(call), dense(clean)
+    assert torch.equal(result.out, again.out) and torch.equal(result.lse, again.lse)
+    shape = (2, 4, 5, 8) if layout == "bhsd" else (2, 5, 4, 8)
+    assert call.tensors["q"].shape == shape == result.out.shape
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_storages_have_the_strides_they_promise(name: str) -> None:
+    values = torch.randn(2, 3, 5, 8)
+    strides = {storage: store(values, storage, name).stride() for storage in STORAGES}
+    assert strides["packed"] == values.stride()
+    assert strides["sliced"][-1] == 2 and strides["sliced"][-2] > 2 * 8
+    assert strides["transposed"] != values.stride()
+    assert strides["expanded"][:2] == (0, 0)
+    for storage in ("packed", "sliced", "transposed"):
+        assert torch.equal(store(values, storage, name), values)
+
+
+def test_poison_lies_around_and_in_all_that_is_hidden() -> None:
+    spec = spec_of("mask: sliding_window(3)")
+    q, k, v = heads_first(build_call(spec, _case(q_len=2, kv_len=9)))
+    assert k[:, :, :5].isnan().all() and v[:, :, :5].isnan().all()
+    assert k[:, :, 5:].isfinite().all() and q.isfinite().all()
+    q, k, v = heads_first(build_call(spec, _case(q_len=9, kv_len=2)))
+    assert q[:, :, :7].isnan().all() and q[:, :, 7:].isfinite().all()
+    around = v.as_strided((1,), (1,), v.storage_offset() - 1)
+    assert around.isnan().all()
+
+
+def test_values_of_closed_heads_are_poison() -> None:
+    call = build_call(spec_of("head_gate: true"), _case())
+    assert not call.tensors["head_gate"][:2].any()
+    assert call.tensors["v"][:, 0].isnan().all() and call.tensors["v"][:, 1].isfinite().all()
+
+
+def test_the_guard_sees_a_store_past_either_end() -> None:
+    for offset in (-1, 12):
+        with watch() as watched:
+            inside = torch.ones(2).new_empty((3, 4))
+            assert inside.isnan().all() and not watched.overrun
+            inside.as_strided((1,), (1,), inside.storage_offset() + offset).fill_(0)
+        assert watched.overrun
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [
+        lambda like: torch.empty(3, 4),
+        lambda like: torch.empty((3, 4), dtype=torch.float16, device="cpu"),
+        lambda like: torch.empty_like(like.mT),
+        lambda like: torch.empty_strided((3, 4), (1, 3)),
+        lambda like: like.new_empty([3, 4]),
+    ],
+)
+def test_guarded_memory_is_shaped_as_torch_would(allocate) -> None:
+    like = torch.ones(4, 3)
+    expected = allocate(like)
+    with watch() as watched:
+        got = allocate(like)
+    assert (got.shape, got.stride(), got.dtype) == (
+        expected.shape,
+        expected.stride(),
+        expected.dtype,
+    )
+    assert got.isnan().all() and len(watched.buffers) == 1
+    assert torch.empty is not None and torch.empty(1).untyped_storage().nbytes() == 4
+    assert "new_empty" not in vars(torch.Tensor)
+
+
+def test_a_wide_spec_stays_affordable() -> None:
+    body = "heads: {q: 64, kv: 8}\nhead_dim: 16\ncheck: [{batch: 8, q_len: 300, kv_len: 300}]"
+    first = cases_for(spec_of(body))[0]
+    assert (first.q_len, first.kv_len) == (300, 300) and first.batch * first.heads_kv < 8
+
+
+def test_a_spec_that_fixes_its_heads_keeps_them() -> None:
+    spec: AttentionSpec = spec_of("heads: 8\nscore: alibi")
+    assert spec.fixes_heads and {case.heads_kv for case in cases_for(spec)} == {8}

@@ -1,0 +1,82 @@
+"""Every planted fault is caught, and the scan finds what no run on a CPU can show."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from attnc.verify.mutants_text import CATALOGUE, campaign
+from attnc.verify.scan import scan, scan_atomics, scan_imports, scan_loads
+from tests.verify.specs import HANDMADE, handmade_spec
+
+SOURCE = HANDMADE.read_text()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    pytest.MonkeyPatch().setenv("ATTNC_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def test_every_mutant_that_applies_to_the_handmade_kernel_is_killed() -> None:
+    rows = list(campaign(handmade_spec(), SOURCE))
+    assert [row for row in rows if row.outcome == "survived"] == []
+    assert sum(row.outcome == "killed" for row in rows) >= 12
+
+
+def test_the_campaign_lets_an_equal_text_survive(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnc.verify import mutants_text
+
+    harmless = mutants_text.TextMutant("harmless", r"acc \* (inverse\[:, None\])", r"\1 * acc")
+    sloppy = mutants_text.TextMutant("no such text", "never to be found", "")
+    monkeypatch.setattr(mutants_text, "CATALOGUE", (harmless, sloppy))
+    outcomes = [row.outcome for row in campaign(handmade_spec(), SOURCE)]
+    assert outcomes == ["survived", "not applicable"]
+
+
+def test_mutants_have_names_of_their_own_and_change_kernels_only() -> None:
+    assert len({mutant.name for mutant in CATALOGUE}) == len(CATALOGUE) >= 12
+    tail = SOURCE[SOURCE.index("def attention") :]
+    for mutant in CATALOGUE:
+        faulty = mutant.apply(SOURCE)
+        assert faulty is None or (faulty.endswith(tail) and ast.parse(faulty))
+
+
+def test_the_handmade_kernel_has_no_findings() -> None:
+    assert scan(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("tl.load(p, mask=m)", True),
+        ("tl.load(p, m)", True),
+        ("tl.load(p, mask=m, other=None)", True),
+        ("tl.load(p, mask=m, other=0.0)", False),
+        ("tl.load(p, m, 0)", False),
+        ("tl.load(p)", False),
+        ("tl.load(p, mask=None)", False),
+        ("triton.language.load(p, mask=a & b)", True),
+    ],
+)
+def test_masked_loads_without_other(call: str, found: bool) -> None:
+    assert scan_loads(f"x = 1\ny = {call}\n") == (
+        ["line 2: a masked load without `other`"] if found else []
+    )
+
+
+def test_imports() -> None:
+    source = (
+        "import torch, math\nimport triton.language\nfrom attnc import x\nimport numpy.linalg\n"
+    )
+    expected = ["line 3: imports attnc", "line 4: imports numpy.linalg"]
+    assert scan_imports(source + "from . import y\n") == [
+        *expected,
+        "line 5: imports a relative module",
+    ]
+
+
+def test_atomics() -> None:
+    assert scan_atomics("tl.atomic_add(p, x)\n") == [
+        "line 1: atomic_add may give other bits in a second run"
+    ]
