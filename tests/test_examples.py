@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_runs(example: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "ATTNC_CACHE": str(tmp_path)}
+    environment = {**os.environ, "ATTNC_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
     environment.pop("TRITON_INTERPRET", None)
     done = subprocess.run(
         [sys.executable, str(example)], capture_output=True, text=True, env=environment

@@ -15,6 +15,7 @@ from attnc.explain.report import PICTURE, explain
 from attnc.explain.situation import Situation, situation_of
 from attnc.explain.text import explanation_text
 from attnc.spec.schema import AttentionSpec
+from attnc.targets import find_target
 
 
 class TooLargeToDraw(UserError):
@@ -33,7 +34,8 @@ def run(options: Namespace) -> int:
     )
     if options.against:
         return _compare(spec, options, situation)
-    facts = explain(spec, lower_spec(spec), situation, options.target)
+    device = find_target(options.target).name
+    facts = explain(spec, lower_spec(spec), situation, device)
     facts["certificate"] = _certificate(options.generated, spec.name)
     print(json.dumps(facts, indent=2) if options.json else explanation_text(facts))
     return 0

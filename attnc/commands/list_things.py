@@ -53,7 +53,7 @@ def _targets() -> list[dict[str, Any]]:
             "name": one.name,
             "shared": f"{one.shared_bytes // 1024} KB",
             "unit": one.matrix_unit,
-            "meaning": one.meaning if one.forward else f"{one.meaning}: refused, {one.why_not}",
+            "meaning": f"{one.meaning}: refused, {one.why_not}" if one.why_not else one.meaning,
         }
         for one in TARGETS
     ]

@@ -60,8 +60,7 @@ class CannotWrite(UserError):
 
 def run(options: Namespace) -> int:
     """Write NAME.yaml, unless it exists."""
-    path = Path(options.name)
-    path = path if path.suffix == ".yaml" else path.with_name(f"{path.name}.yaml")
+    path = Path(f"{options.name.removesuffix('.yaml')}.yaml")
     if not (path.stem.isascii() and path.stem.isidentifier()):
         raise BadName(name=path.stem)
     try:

@@ -39,7 +39,7 @@ def test_nothing_heavy_is_loaded(here: Path, words: tuple[str, ...]) -> None:
     assert modules_after(*words) & set(HEAVY) == set()
 
 
-def test_import_attnc_is_light() -> None:
+def test_import_attnc_is_light(here: Path) -> None:
     text = "import sys, attnc; print(chr(10).join(sys.modules)); assert attnc.__version__"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert {"sympy", "yaml", "jinja2", "networkx", *HEAVY} & set(done.stdout.split()) == set()
