@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sympy import StrictLessThan, Symbol
+import sympy
+from sympy import Expr, Integer, StrictLessThan, Symbol
 from sympy.logic.boolalg import And, Boolean, BooleanTrue
 
-from attnc import symbols
 from attnc.codegen.addresses import address, position_name
 from attnc.codegen.carried import in_place
 from attnc.codegen.triton_text import Name, TritonText
@@ -29,6 +30,7 @@ from attnc.ir.nodes import (
     Store,
     Value,
 )
+from attnc.ir.position_ranges import learn, scalar_ranges
 from attnc.ir.rebuild import names_in, reads_of
 from attnc.symbols import value_symbol
 
@@ -88,7 +90,13 @@ class _View:
             )
         names["tile"] = Name("tile", (), True)
         order = tuple(axis.name for axis in kernel.axes)
-        self.text = TritonText(names, _ranges(kernel), order)
+        for name in ("step", *(f"steps_{i}" for i in range(1, 16))):
+            names[name] = Name(name, (), True)
+        ranges = scalar_ranges(kernel)
+        for let in _lets(kernel.body):
+            if isinstance(let, Let):
+                learn(let, ranges)
+        self.text = TritonText(names, ranges, order)
         self.read = {name for stmt in kernel.body for name in reads_of(stmt)}
 
     def view(self) -> KernelView:
@@ -181,7 +189,7 @@ class _View:
             yield from self._setup(let)
         yield Line(
             "line",
-            f"{let.name} = {self._value(let.value, let.axes, let.dtype, let.name)}",
+            f"{let.name} = {self._value(let.value, let.axes, let.dtype)}",
             let.note,
         )
 
@@ -223,50 +231,49 @@ class _View:
         yield Line("blank")
         if loop.note:
             yield Line("comment", loop.note)
-        start, head = self._ranges_of(loop.pieces)
-        yield from start
+        setup, head, hop = self._ranges_of(loop.pieces)
+        yield from setup
         changed = in_place(loop)
-        body: list[Line] = list(head[1])
         axis = self.kernel.axis(loop.axis)
-        if any(str(axis.index) in reads_of(let) for let in changed.body):
-            body.append(Line("line", f"{axis.index} = tile * {axis.tile} + {position_name(axis)}"))
+        body: list[Line] = []
         for let in changed.body:
-            body.append(
-                Line(
-                    "line",
-                    f"{let.name} = {self._value(let.value, let.axes, let.dtype, let.name)}",
-                    let.note,
-                )
-            )
+            value = self._value(let.value, let.axes, let.dtype)
+            body.append(Line("line", f"{let.name} = {value}", let.note))
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
-        yield Line("loop", head[0], "", tuple(body))
+        if any(re.search(rf"\b{axis.index}\b", line.text) for line in body):
+            hop.append(Line("line", f"{axis.index} = tile * {axis.tile} + {position_name(axis)}"))
+        yield Line("loop", head, "", (*hop, *body))
         yield Line("blank")
 
-    def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], tuple[str, list[Line]]]:
-        """One range, or several run as one: the step is mapped to the tile of the piece that it falls into."""
-        texts = [
-            (self.text.over(piece.start, ()), self.text.over(piece.stop, ())) for piece in pieces
-        ]
-        if len(texts) == 1:
-            return [], (f"for tile in range({texts[0][0]}, {texts[0][1]}):", [])
-        setup, ends = [], []
-        for i, (start, stop) in enumerate(texts):
-            before = f"{ends[-1]} + " if ends else ""
-            ends.append(f"steps_{i + 1}")
-            setup.append(Line("line", f"{ends[-1]} = {before}tl.maximum({_minus(stop, start)}, 0)"))
-        tile = f"step + ({_minus(texts[-1][0], ends[-2])})"
-        for i in reversed(range(len(texts) - 1)):
-            shift = (
-                f"step + {_parens(texts[i][0])}"
-                if i == 0
-                else f"step + ({_minus(texts[i][0], ends[i - 1])})"
+    def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], str, list[Line]]:
+        """One range, or several run as one: a step is mapped to the tile of the piece that it falls into.
+
+        Returns: lines before the loop, the loop's head, the first lines of its body.
+        """
+        if len(pieces) == 1:
+            start, stop = (self.text.over(end, ()) for end in (pieces[0].start, pieces[0].stop))
+            return [], f"for tile in range({start}, {stop}):", []
+        setup: list[Line] = []
+        total: Expr = Integer(0)
+        tiles: list[tuple[str, str]] = []
+        step = value_symbol("step", "i32")
+        for i, piece in enumerate(pieces):
+            tiles.append((self.text.over(step + piece.start - total, ()), f"steps_{i + 1}"))
+            length = sympy.Max(piece.stop - piece.start, 0, evaluate=False)
+            setup.append(Line("line", f"steps_{i + 1} = {self.text.over(total + length, ())}"))
+            total = value_symbol(f"steps_{i + 1}", "i32")
+        tile = tiles[-1][0]
+        for text, end in reversed(tiles[:-1]):
+            tile = (
+                f"{text} if step < {end} else ({tile})"
+                if " if " in tile
+                else f"{text} if step < {end} else {tile}"
             )
-            tile = f"({shift} if step < {ends[i]} else {tile})"
-        return setup, (f"for step in range(0, {ends[-1]}):", [Line("line", f"tile = {tile[1:-1]}")])
+        return setup, f"for step in range(0, {tiles[-1][1]}):", [Line("line", f"tile = {tile}")]
 
     # ------------------------------------------------------------ values
 
-    def _value(self, value: Value, axes: tuple[str, ...], dtype: str, name: str = "") -> str:
+    def _value(self, value: Value, axes: tuple[str, ...], dtype: str) -> str:
         match value:
             case Formula(expr, wide):
                 self.text.wide = wide
@@ -343,20 +350,6 @@ def _arange(axis: Axis) -> str:
     return f"{start}tl.arange(0, {axis.tile}).to(INDEX)"
 
 
-def _ranges(kernel: Kernel) -> dict[str, tuple[int | None, int | None]]:
-    """What is known of positions and lengths: enough to see where // and % meet no negative number."""
-    length = (0, symbols.MAX_LENGTH)
-    known: dict[str, tuple[int | None, int | None]] = {
-        str(dim.index): length for dim in kernel.grid
-    }
-    known |= {str(axis.index): (0, 2 * symbols.MAX_LENGTH) for axis in kernel.axes}
-    known |= {
-        name: length for name in ("q_len", "kv_len", "heads", "h_kv", "q_first", "kv_first", "tile")
-    }
-    known |= {"BLOCK_Q": (1, 1 << 16), "BLOCK_KV": (1, 1 << 16)}
-    return known
-
-
 def _lets(body: Iterable[Stmt]) -> Iterator[Let | Start]:
     for stmt in body:
         if isinstance(stmt, Let | Start):
@@ -374,11 +367,3 @@ def _tidy(lines: list[Line]) -> Iterator[Line]:
             continue
         previous = line.kind
         yield line
-
-
-def _minus(a: str, b: str) -> str:
-    return a if b == "0" else f"{a} - {_parens(b)}"
-
-
-def _parens(text: str) -> str:
-    return text if text.replace("_", "").isalnum() else f"({text})"

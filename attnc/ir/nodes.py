@@ -61,6 +61,7 @@ class Axis(Node):
     tile: Expr  # BLOCK_Q, BLOCK_KV or an Integer (a power of two, at least 16)
     index: Symbol  # q_idx, kv_idx, d_idx ...
     first: Expr  # rows: q_first; columns: kv_first = tile number * BLOCK_KV; feature: an Integer
+    piece: int = 128  # feature: the widest tile that split_axis may cut it into
 
 
 @dataclass(frozen=True, slots=True)

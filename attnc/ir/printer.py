@@ -113,6 +113,7 @@ def _axis(node: Axis) -> Iterator[str]:
     yield (
         f"axis {node.name}: {node.role}, size {formula_text(node.size)}, "
         f"tile {formula_text(node.tile)}, {node.index} from {formula_text(node.first)}"
+        + (f", pieces up to {node.piece}" if node.role == "feature" else "")
     )
 
 

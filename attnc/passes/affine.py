@@ -1,8 +1,8 @@
 """Linear forms: what the interval algebra computes with.
 
-A linear form is a constant and a coefficient for each atom; an atom is a symbol, a floor division, or
-anything sympy that is neither a sum nor a number.  Why not sympy's own sums: adding two of these takes
-a microsecond, and compiling a spec has a budget.
+A linear form is a constant and a coefficient for each atom; an atom is a symbol, a floor
+division, or anything sympy that is neither a sum nor a number.  Why not sympy's own sums: adding
+two of these takes a microsecond, and compiling a spec has a budget.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Let a loop visit only the tiles that hold a visible pair, and know which of them need no mask.
 
-Why: a mask that hides whole tiles should cost nothing there, and where it hides nothing it should not
-be computed.  The ranges are derived from the condition of the loop's reductions, in closed form in the
-tile's index: nothing is evaluated densely and nothing is stored.
+Why: a mask that hides whole tiles should cost nothing there, and where it hides nothing it should
+not be computed.  The ranges are derived from the condition of the loop's reductions, in closed
+form in the tile's index: nothing is evaluated densely and nothing is stored.
 
-The same ranges, by columns and not by tiles, say what a masked tile may read: a column that no row of
-the tile sees must never matter, whatever lies there (a NaN times a weight of 0 is a NaN).  Where the
-ranges may hold columns that nobody sees, the tile asks each column whether some row sees it.
+The same ranges, by columns and not by tiles, say what a masked tile may read: a column that no
+row of the tile sees must never matter, whatever lies there (a NaN times a weight of 0 is a NaN).
+Where the ranges may hold columns that nobody sees, the tile asks each column whether some row
+sees it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class BoundTiles:
         ranges = key_ranges(spans_of(visible, box, varying_names(kernel, loop)), box)
         if not ranges:
             return replace(loop, pieces=(Piece(Integer(0), Integer(0)),))
-        bounds = TileWriter(scope, inner.index, inner.size, inner.tile).write(ranges)
+        bounds = _writer(scope, inner).write(ranges)
         if len({reduction.where for reduction in loop.reductions}) > 1:
             bounds = replace(
                 bounds, pieces=tuple(replace(p, masked=True) for p in bounds.pieces), tight=False
@@ -98,14 +99,20 @@ class BoundTiles:
     def _box(self, inner: Axis, outer: Axis, scope: Scope) -> Box:
         end = Symbol(f"{outer.index.name.removesuffix('_idx')}_end", integer=True, positive=True)
         value = smallest([outer.first + outer.tile, outer.size])
+        word = "query" if outer.role == "rows" else "key"
         for let in scope.lets:
             if let.value == Formula(value):
                 end = Symbol(let.name, integer=True, positive=True)
                 break
         else:
             end = Symbol(scope.fresh(end.name), integer=True, positive=True)
-            scope.define(end.name, value, "one past the tile's last row")
+            scope.define(end.name, value, f"one past the tile's last {word}")
         return Box(outer.index, outer.first, end, outer.size, inner.index, inner.size)
+
+
+def _writer(scope: Scope, inner: Axis) -> TileWriter:
+    words = ("key", "query") if inner.role == "columns" else ("query", "key")
+    return TileWriter(scope, inner.index, inner.tile, *words)
 
 
 def _used(lets: list[Let], loop: Loop) -> list[Let]:

@@ -1,8 +1,8 @@
 """The rows of one tile, and what can be proved about linear forms over them.
 
-The outer index x of a tile runs over first <= x < end <= size, and a tile always has a row.  So first,
-x, end and size grow from one another by amounts that are not negative; written in these amounts, a form
-whose coefficients are all at least 0 is at least 0.
+The outer index x of a tile runs over first <= x < end <= size, and a tile always has a row.  So
+first, x, end and size grow from one another by amounts that are not negative; written in these
+amounts, a form whose coefficients are all at least 0 is at least 0.
 """
 
 from __future__ import annotations

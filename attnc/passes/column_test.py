@@ -1,7 +1,8 @@
 """Ask each column of a tile whether some row of the tile sees it.
 
-Why: where the ranges of a mask may hold columns that nobody sees (a remainder, document ids), what is
-summed over columns must not be read from such a column.  `0 * NaN` is a NaN: a weight of 0 is no help.
+Why: where the ranges of a mask may hold columns that nobody sees (a remainder, document ids),
+what is summed over columns must not be read from such a column.  `0 * NaN` is a NaN: a weight of
+0 is no help.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Drop from a mask what is known anyway in the tiles that a loop still visits.
 
-Why: `kv_idx < kv_len` costs a comparison and a conjunction for each score; a causal mask or a window
-says it already, because no query stands behind the last key.  A condition on the whole tile (a head that
-is switched off) has emptied the loop's range where it fails.
+Why: `kv_idx < kv_len` costs a comparison and a conjunction for each score; a causal mask or a
+window says it already, because no query stands behind the last key.  A condition on the whole
+tile (a head that is switched off) has emptied the loop's range where it fails.
 """
 
 from __future__ import annotations

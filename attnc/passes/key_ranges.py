@@ -1,8 +1,8 @@
 """From spans to numbers: the columns that the rows of a tile see, in closed form.
 
-For a span, `lo` and `hi` surround what some row of the tile sees and `every_lo`, `every_hi` what each
-of its rows sees.  An edge that grows with the row takes its least value in the first row and its largest
-in the last.  hi is 0 where nothing is seen, so that no tile is visited for it.
+For a span, `lo` and `hi` surround what some row of the tile sees and `every_lo`, `every_hi` what
+each of its rows sees.  An edge that grows with the row takes its least value in the first row and
+its largest in the last.  hi is 0 where nothing is seen, so that no tile is visited for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sympy.logic.boolalg import Boolean
 
 from attnc.passes.affine import Affine, affine, constant, direction, mentions, substitute
 from attnc.passes.box import Box
+from attnc.passes.joined_rows import joined_rows
 from attnc.passes.regions import Edge, Region, Span, high_within, low_within
 from attnc.symbols import Where
 
@@ -37,8 +38,8 @@ class RowRange:
 class KeyRange:
     """Columns [lo, hi) that some row may see, and [every_lo, every_hi) that each row sees.
 
-    `tight`: some row sees each column of [lo, hi).  `fits`: what every row sees lies inside [lo, hi)
-    also where conditions make that empty.
+    `tight`: some row sees each column of [lo, hi).  `fits`: what every row sees lies inside
+    [lo, hi) also where conditions make that empty.
     """
 
     lows: tuple[Edge, ...]
@@ -88,7 +89,7 @@ def _evaluate(span: Span, box: Box, rest: RowRange | None, suffix: str) -> KeyRa
     last = affine(rows.stop if rows else box.end) - 1
     lows = tuple(_extremes(edge, box, first, last, greatest=False) for edge in region.lows)
     highs = tuple(_extremes(edge, box, first, last, greatest=True) for edge in region.highs)
-    is_tight, widths = _connected(region, box)
+    is_tight, widths = joined_rows(region, box)
     lo, hi = _low_expr(box, lows), _clipped(box, highs)
     conditions = [*region.guards, *_some_row(region, box)]
     conditions += [Ge(width.expr(), 1, evaluate=False) for width in widths]
@@ -173,54 +174,6 @@ def _some_row(region: Region, box: Box) -> list[Boolean]:
     pairs = [(a, end) for a in region.rows_from] + [(first, b) for b in region.rows_to]
     pairs += list(product(region.rows_from, region.rows_to))
     return [_at_most(a + 1, b) for a, b in pairs if not box.implies(a + 1, b)]
-
-
-# ---------------------------------------------------------------- are the rows' intervals joined?
-
-
-def _connected(region: Region, box: Box) -> tuple[bool, list[Affine]]:
-    """Whether the rows' intervals fill [lo, hi), and widths that are positive or all rows see nothing.
-
-    They do where one row attains every edge.  They do where all edges move the same way and each
-    row's interval reaches the next row's: high(x) >= low(x + 1).  Proof: of the rows whose lows are
-    at most y take the last, x; either it is the tile's last row, or some low of x + 1 is above y, so
-    y is below each high of x.
-    """
-    lows = [(edge, _edge_direction(edge, box.x)) for edge in region.lows]
-    highs = [(edge, _edge_direction(edge, box.x)) for edge in region.highs]
-    ways = {way for _, way in (*lows, *highs)}
-    if None in ways:
-        return False, []
-    reached_at = {way for _, way in lows} | {-way for _, way in highs if way is not None}
-    if not {1, -1} <= reached_at:
-        return True, []
-    found = [
-        _reaches_next(low, high, way, box)
-        for (low, way), (high, other) in product(lows, highs)
-        if way and other
-    ]
-    fills = not {1, -1} <= ways and all(fine for fine, _ in found)
-    return fills, [width for _, width in found if width is not None]
-
-
-def _reaches_next(low: Edge, high: Edge, way: int, box: Box) -> tuple[bool, Affine | None]:
-    """Whether each row's interval reaches the next row's, and a width without which none has any."""
-    following = affine(box.x) + way  # the row whose low is the next one up
-    moved = tuple(substitute(form, box.x, following) for form in low)
-    if any(box.implies(one, other) for one, other in product(moved, high)):
-        return True, None
-    width = high[0] - low[0]
-    if len(low) > 1 or len(high) > 1 or any(mentions(atom, box.x) for atom in width.terms):
-        return False, None
-    one_by_one = moved[0] - low[0] == constant(1)
-    return one_by_one, None if box.proves(width - 1) else width
-
-
-def _edge_direction(edge: Edge, x: Symbol) -> int | None:
-    ways = {direction(form, x) for form in edge} - {0}
-    if None in ways or len(ways) > 1:
-        return None
-    return ways.pop() if ways else 0
 
 
 # ---------------------------------------------------------------- numbers

@@ -1,4 +1,4 @@
-"""Regions: for each row, one interval of columns, in a form that can be joined, compared and proved.
+"""Regions: for each row an interval of columns, in a form that can be joined, compared and proved.
 
 A region says, for the row x of a tile, which columns y it holds:
 
@@ -7,8 +7,9 @@ A region says, for the row x of a tile, which columns y it holds:
     guards                        conditions without x and y: if one fails, nothing is held
     congruences                   form(x, y) % modulus == 0; kept only to tighten the edges
 
-Nothing is evaluated at the tile's ends before the very end (key_ranges.py), so that the conjunction of
-two regions loses nothing: its rows still know which of their bounds belong together.
+Nothing is evaluated at the tile's ends before the very end (key_ranges.py), so that the
+conjunction of two regions loses nothing: its rows still know which of their bounds belong
+together.
 """
 
 from __future__ import annotations

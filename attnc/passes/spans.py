@@ -4,9 +4,10 @@
     spans(A & B) = intersections, pair by pair       spans(A | B) = one after the other
     an atom      = solved for the column, or for the row where it has no column; neither: a guard
 
-After each step the provably empty are dropped, what lies inside another is absorbed, and neighbours
-that share an edge are merged.  What cannot be solved (an unknown tensor read, a remainder, a product of
-row and column) is opaque: it may hold everything and surely holds nothing, which is always sound.
+After each step the provably empty are dropped, what lies inside another is absorbed, and
+neighbours that share an edge are merged.  What cannot be solved (an unknown tensor read, a
+remainder, a product of row and column) is opaque: it may hold everything and surely holds
+nothing, which is always sound.
 """
 
 from __future__ import annotations

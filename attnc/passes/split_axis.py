@@ -37,12 +37,11 @@ class SplitAxis:
     name: ClassVar[str] = "split-axis"
     needs: ClassVar[Level] = Level.READY
     leaves: ClassVar[Level] = Level.READY
-    widest: int = 128
 
     def run(self, kernel: Kernel) -> Kernel:
         """Split every feature axis."""
         for axis in [axis for axis in kernel.axes if axis.role == "feature"]:
-            kernel = _Split(kernel, axis, piece_widths(int(axis.size), self.widest)).run()
+            kernel = _Split(kernel, axis, piece_widths(int(axis.size), axis.piece)).run()
         return kernel
 
 

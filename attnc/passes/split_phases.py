@@ -1,9 +1,9 @@
 """Give the tiles that need no mask a loop of their own.
 
-Why: most tiles of a long sequence are wholly visible; their loop holds no comparison and no select.
-Two loops are enough however many pieces there are: a loop visits the concatenation of its pieces, which
-is half the code of a loop for each and as fast.  The order of tiles does not matter, because reductions
-commute.
+Why: most tiles of a long sequence are wholly visible; their loop holds no comparison and no
+select. Two loops are enough however many pieces there are: a loop visits the concatenation of its
+pieces, which is half the code of a loop for each and as fast.  The order of tiles does not
+matter, because reductions commute.
 """
 
 from __future__ import annotations

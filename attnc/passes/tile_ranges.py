@@ -1,13 +1,14 @@
 """Write key ranges down: scalar lets, and the pieces of a loop.
 
-Of n ranges, sorted by their first column, range i contributes the tiles V_i = [tile_lo, tile_hi) that hold a
-visible pair and F_i = [full_lo, full_hi) that hold nothing else.  With reach_i the furthest tile_hi so far, the
-masked tiles are
+Of n ranges, sorted by their first column, range i contributes the tiles V_i = [tile_lo, tile_hi)
+that hold a visible pair and F_i = [full_lo, full_hi) that hold nothing else.  With reach_i the
+furthest tile_hi so far, the masked tiles are
 
-    head_i = [max(tile_lo_i, reach_{i-1}), full_lo_i)        tail_i = [full_hi_i, min(reach_i, full_lo_{i+1}))
+    head_i = [max(tile_lo_i, reach_{i-1}), full_lo_i)
+    tail_i = [full_hi_i, min(reach_i, full_lo_{i+1}))
 
-and the unmasked ones F_1 .. F_n.  An empty F_i stands where the next one begins, so that its head runs that
-far.  Together they are the union of all V, each tile once; a piece may be empty.
+and the unmasked ones F_1 .. F_n.  An empty F_i stands where the next one begins, so that its head
+runs that far.  Together they are the union of all V, each tile once; a piece may be empty.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class TileWriter:
 
     scope: Scope
     inner: Symbol
-    columns: Expr
     block: Expr
-    suffixes: tuple[str, ...] = ("",)
+    column: str = "key"  # what the reader of the notes calls a column and a row
+    row: str = "query"
 
     def write(self, ranges: tuple[KeyRange, ...]) -> Bounds:
         """Name the scalars of all ranges and list the pieces."""
@@ -96,17 +97,23 @@ class TileWriter:
 
     def _columns(self, found: KeyRange, suffix: str) -> KeyRange:
         keys = self.inner.name.removesuffix("_idx")
-        lo = self.scope.let(f"{keys}_lo{suffix}", found.lo, "first column that some row sees")
+        lo = self.scope.let(
+            f"{keys}_lo{suffix}", found.lo, f"first {self.column} that some {self.row} sees"
+        )
         shown = found.hi.xreplace({found.lo: lo}) if found.lo.args else found.hi
-        hi = self.scope.let(f"{keys}_hi{suffix}", shown, "one past the last such column")
+        hi = self.scope.let(
+            f"{keys}_hi{suffix}",
+            shown,
+            f"one past the last {self.column} that some {self.row} sees",
+        )
         if found.every_lo is None or found.every_hi is None:
             return replace(found, lo=lo, hi=hi)
         every_lo = lo if found.every_lo == found.lo else found.every_lo
         every_hi = hi if found.every_hi == found.hi else found.every_hi
         if suffix:
-            note = "first column that every row sees"
+            note = f"first {self.column} that every {self.row} sees"
             every_lo = self.scope.let(f"{keys}_every_lo{suffix}", every_lo, note)
-            note = "one past the last such column"
+            note = f"one past the last {self.column} that every {self.row} sees"
             every_hi = self.scope.let(f"{keys}_every_hi{suffix}", every_hi, note)
         return replace(found, lo=lo, hi=hi, every_lo=every_lo, every_hi=every_hi)
 
@@ -148,15 +155,15 @@ class TileWriter:
     def _one(self, found: KeyRange) -> tuple[Piece, ...]:
         let = self.scope.let
         tile_lo = let("tile_lo", self._down(found.lo), "first tile with a visible pair")
-        tile_hi = let("tile_hi", self._up(found.hi), "one past the last such tile")
+        tile_hi = let("tile_hi", self._up(found.hi), "one past the last tile with a visible pair")
         if found.every_lo is None or found.every_hi is None:
             return (Piece(tile_lo, tile_hi),)
         full_lo, full_hi = self._up(found.every_lo), self._down(found.every_hi)
         if not found.fits:
             full_lo, full_hi = (_at_most(value, tile_hi) for value in (full_lo, full_hi))
-        full_lo = let("full_lo", full_lo, "first tile that every row sees whole")
+        full_lo = let("full_lo", full_lo, "first wholly visible tile")
         full_hi = full_hi if full_lo == ZERO else largest([full_lo, full_hi])
-        full_hi = let("full_hi", full_hi, "one past the last such tile")
+        full_hi = let("full_hi", full_hi, "one past the last wholly visible tile")
         return _present(
             Piece(full_lo, full_hi, masked=False), Piece(tile_lo, full_lo), Piece(full_hi, tile_hi)
         )
@@ -168,9 +175,11 @@ class TileWriter:
         lows, highs, reach = [], [], []
         for found, n in zip(ranges, names, strict=True):
             lows.append(let(f"tile_lo{n}", self._down(found.lo), "first tile with a visible pair"))
-            highs.append(let(f"tile_hi{n}", self._up(found.hi), "one past the last such tile"))
+            highs.append(
+                let(f"tile_hi{n}", self._up(found.hi), "one past the last tile with a visible pair")
+            )
             furthest = largest([reach[-1], highs[-1]]) if reach else highs[-1]
-            reach.append(let(f"reach{n}", furthest, "no range up to here reaches further"))
+            reach.append(let(f"reach{n}", furthest, "where the furthest range so far ends"))
         starts, stops = self._full(ranges, names, highs)
         return self._cut(lows, reach, starts, stops, names)
 
@@ -194,8 +203,10 @@ class TileWriter:
                 start = largest([start, used])
             stop = self._down(found.every_hi)
             stop = stop if found.fits else _at_most(stop, highs[i])
-            starts.append(let(f"whole_lo{n}", start, "first tile that every row sees whole"))
-            stops.append(let(f"whole_hi{n}", stop, "one past the last such tile"))
+            note = "one past the last wholly visible tile"
+            starts.append(let(f"whole_lo{n}", start, "first wholly visible tile"))
+            name = "full_hi" if start == ZERO else "whole_hi"
+            stops.append(let(f"{name}{n}", stop, note))
             if i + 1 < len(ranges):
                 used = self._used(starts[-1], stops[-1], used)
         return starts, stops
@@ -251,12 +262,12 @@ class TileWriter:
         if start == stop == ZERO:
             return here, here
         if start == ZERO:
-            return ZERO, self.scope.let(f"full_hi{n}", stop, "one past the last whole tile")
+            return ZERO, stop
         there = Lt(start, stop, evaluate=False)
-        note = "first whole tile, or where the next ones begin"
+        note = "first wholly visible tile, or where the next ones begin"
         full_lo = self.scope.let(f"full_lo{n}", Where(there, start, here), note)
         full_hi = self.scope.let(
-            f"full_hi{n}", Where(there, stop, here), "one past the last whole tile"
+            f"full_hi{n}", Where(there, stop, here), "one past the last wholly visible tile"
         )
         return full_lo, full_hi
 

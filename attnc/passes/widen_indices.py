@@ -1,52 +1,32 @@
 """Compute in 64 bits the integer formulas whose value may pass 2**31.
 
-Why: lengths reach 2**30 and int params 2**29, so `2 * kv_idx` or a user's int32 tensor minus a position can wrap, and a
+Why: lengths reach 2**30 and int params 2**29, so `3 * kv_idx` or a user's int32 tensor minus a position can wrap, and a
 wrapped comparison flips a mask.  Sums and products are exact modulo 2**32, so only the value of a whole sum
 counts, where something other than a sum or a product reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import sympy
-from sympy import Basic, Expr
+from sympy import Basic, Expr, Integer
+from sympy.core.relational import Relational
 
-from attnc import symbols
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
-from attnc.ranges import bounds
+from attnc.ir.position_ranges import KNOWN, Range, learn, scalar_ranges, tightest
 
 LEAST, MOST = -(2**31), 2**31 - 1
-Ranges = Mapping[str, tuple[int | None, int | None]]
-LENGTH = (0, symbols.MAX_LENGTH)
-POSITION = (0, symbols.MAX_LENGTH - 1)
-KNOWN: Ranges = {
-    "q_len": LENGTH,
-    "kv_len": LENGTH,
-    "q_idx": POSITION,
-    "kv_idx": POSITION,
-    "q_pos": (-symbols.MAX_LENGTH, symbols.MAX_LENGTH - 1),
-    "q_first": LENGTH,
-    "q_block": POSITION,
-    "b": POSITION,
-    "h": (0, 2**16 - 1),
-    "h_kv": (0, 2**16 - 1),
-    "heads": (1, 2**16),
-    "BLOCK_Q": (16, 256),
-    "BLOCK_KV": (16, 256),
-}
-LOADED: Mapping[str, tuple[int | None, int | None]] = {
-    "i32": (LEAST, MOST),
-    "i64": (None, None),
-    "i1": (0, 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class WidenIndices:
-    """visible := 2 * kv_idx <= q_pos   ->   visible := wide 2 * kv_idx <= q_pos"""
+    """visible := 3 * kv_idx <= q_pos   ->   visible := wide 3 * kv_idx <= q_pos
+
+    a + x < b + y, where x and y alone may pass 2**31 but not their difference   ->   a + x - b - y < 0
+    """
 
     name: ClassVar[str] = "widen-indices"
     needs: ClassVar[Level] = Level.READY
@@ -54,10 +34,7 @@ class WidenIndices:
 
     def run(self, kernel: Kernel) -> Kernel:
         """Mark every formula that 32 bits do not hold."""
-        ranges: dict[str, tuple[int | None, int | None]] = dict(KNOWN)
-        for scalar in kernel.scalars:
-            if scalar.kind == "i32" and scalar.name not in ranges:
-                ranges[scalar.name] = (-symbols.MAX_PARAM, symbols.MAX_PARAM)
+        ranges = scalar_ranges(kernel)
         body: list[Stmt] = []
         for stmt in kernel.body:
             if isinstance(stmt, Let):
@@ -69,23 +46,35 @@ class WidenIndices:
         return replace(kernel, body=tuple(body))
 
 
-def _widen(let: Let, ranges: dict[str, tuple[int | None, int | None]]) -> Let:
+def _widen(let: Let, ranges: dict[str, Range]) -> Let:
     """Widen one value, and learn its range."""
-    if not isinstance(let.value, Formula):
-        if let.dtype in LOADED:
-            ranges[let.name] = LOADED[let.dtype]
-        return let
+    learn(let, ranges)
+    if let.name in KNOWN or not isinstance(let.value, Formula):
+        return let  # the launcher's limits bound positions themselves
     integer = let.dtype in ("i32", "i64")
-    if integer and let.name not in KNOWN:
-        ranges[let.name] = bounds(let.value.expr, ranges)
     if all(_fits(part, ranges) for part in _read_values(let.value.expr)):
         return let
-    dtype = "i64" if integer and not _fits(let.value.expr, ranges) else let.dtype
-    return replace(let, value=replace(let.value, wide=True), dtype=dtype)
+    expr = _one_sided(let.value.expr, ranges)
+    wide = not all(_fits(part, ranges) for part in _read_values(expr))
+    dtype = "i64" if integer and not _fits(expr, ranges) else let.dtype
+    return replace(let, value=replace(let.value, expr=expr, wide=wide), dtype=dtype)
 
 
-def _fits(formula: Expr, ranges: Ranges) -> bool:
-    low, high = bounds(formula, ranges)
+def _one_sided(formula: Basic, ranges: dict[str, Range]) -> Basic:
+    """Compare a difference with 0 where it fits and a side does not."""
+    changed = {}
+    for relation in formula.atoms(Relational):
+        sides = (relation.lhs, relation.rhs)
+        if not all(side.is_integer for side in sides) or all(_fits(side, ranges) for side in sides):
+            continue
+        difference = relation.lhs - relation.rhs
+        if _fits(difference, ranges):
+            changed[relation] = relation.func(difference, Integer(0), evaluate=False)
+    return formula.xreplace(changed) if changed else formula
+
+
+def _fits(formula: Expr, ranges: dict[str, Range]) -> bool:
+    low, high = tightest(formula, ranges)
     return low is not None and high is not None and low >= LEAST and high <= MOST
 
 
@@ -93,7 +82,7 @@ def _read_values(formula: Basic) -> Iterator[Expr]:
     """Whole sums and products of integers that something other than a sum or product reads."""
     if isinstance(formula, Expr) and formula.is_integer and formula.args:
         yield formula
-        todo = [formula]
+        todo: list[Basic] = [formula]
         while todo:
             part = todo.pop()
             ring = isinstance(part, sympy.Add | sympy.Mul)

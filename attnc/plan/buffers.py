@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sympy import Basic, Expr, Integer, Le, Lt, Symbol, true
+from sympy import Expr, Integer, Le, Lt, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
 from attnc.graph.operations import Dataflow, Gather, Input
 from attnc.ir.nodes import Axis, Buffer
+from attnc.ir.position_ranges import KNOWN
 from attnc.ranges import bounds
 
 BATCH, HEADS = (
@@ -102,7 +103,7 @@ def index_of(flow: Dataflow, operation: Input | Gather, buffer: Buffer) -> tuple
         "e": E_IDX,
         "g": symbols.h_kv,
     }
-    by_dim["h"] = symbols.h if "r" in operation.axes else symbols.h_kv
+    by_dim["h"] = symbols.h if "r" in operation.axes or flow.spec.group == 1 else symbols.h_kv
     return tuple(by_dim[dim] for dim in buffer.dims)
 
 
@@ -120,27 +121,10 @@ def inside(buffer: Buffer, index: Iterable[Expr], axes: Iterable[Axis]) -> Boole
 
 
 def _between(position: Expr, size: Expr) -> list[Boolean]:
-    low, high = bounds(position, RANGES)
+    low, high = bounds(position, KNOWN)
     conditions: list[Boolean] = []
     if low is None or low < 0:
         conditions.append(Le(0, position))
     if high is None or not size.is_Integer or high >= int(size):
         conditions.append(Lt(position, size))
     return [condition for condition in conditions if condition is not true]
-
-
-RANGES = {
-    "q_idx": (0, symbols.MAX_LENGTH),
-    "kv_idx": (0, symbols.MAX_LENGTH),
-    "q_len": (0, symbols.MAX_LENGTH),
-    "kv_len": (0, symbols.MAX_LENGTH),
-    "q_pos": (-symbols.MAX_LENGTH, symbols.MAX_LENGTH),
-    "h": (0, 2**16),
-    "h_kv": (0, 2**16),
-    "b": (0, symbols.MAX_LENGTH),
-}
-
-
-def mentions(formula: Basic, name: str) -> bool:
-    """Whether a formula speaks of a name."""
-    return any(str(symbol) == name for symbol in formula.free_symbols)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnc.graph.operations import Dataflow
 from attnc.ir.interface import Interface, ParamArgument, Schedule, ScheduleRow, TensorArgument
+from attnc.plan.schedule import default_schedules, score_bytes
 
 DTYPES = {
     "fp32": "f32",
@@ -39,8 +42,21 @@ def interface_of(flow: Dataflow) -> Interface:
         outputs=spec.outputs,
         head_gate=spec.head_gate,
         backward=spec.backward,
-        schedules=(
-            ScheduleRow("sm_80", 2, Schedule(128, 64, 8, 3)),
-            ScheduleRow("sm_80", 4, Schedule(64, 32, 4, 2)),
-        ),
+        schedules=_schedules(flow),
     )
+
+
+def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
+    """The default table, or the one schedule that the spec asks for; of a list to tune over, the first."""
+    spec = flow.spec
+    dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
+    loaded = score_bytes((spec.score, spec.mask), dtypes)
+    rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot)
+    if spec.schedule is None:
+        return rows
+    asked = {
+        name: value[0] if isinstance(value, tuple) else value
+        for name, value in spec.schedule.items()
+    }
+    fields = {name: value for name, value in asked.items() if name in Schedule.__slots__}
+    return tuple(replace(row, schedule=replace(row.schedule, **fields)) for row in rows)

@@ -71,17 +71,24 @@ def plan_program(flow: Dataflow) -> Program:
     return Program(interface_of(flow), kernels)
 
 
+def _piece(flow: Dataflow) -> int:
+    """The widest piece of a head dim, where the spec's schedule says; of a list, the first."""
+    asked = (flow.spec.schedule or {}).get("piece", 128)
+    return asked[0] if isinstance(asked, tuple) else asked
+
+
 class _KernelPlan:
     def __init__(self, flow: Dataflow, graph: KernelGraph) -> None:
         spec = flow.spec
         self.flow, self.graph = flow, graph
         self.buffers = {buffer.name: buffer for buffer in buffers.attention_buffers(flow)}
         qk, dv = Integer(spec.head_dim_qk), Integer(spec.head_dim_v)
+        piece = _piece(flow)
         self.axes = (
             Axis("q", "rows", symbols.q_len, BLOCK_Q, symbols.q_idx, Q_FIRST),
             Axis("k", "columns", symbols.kv_len, BLOCK_KV, symbols.kv_idx, KV_FIRST),
-            Axis("d", "feature", qk, qk, buffers.D_IDX, Integer(0)),
-            Axis("e", "feature", dv, dv, buffers.E_IDX, Integer(0)),
+            Axis("d", "feature", qk, qk, buffers.D_IDX, Integer(0), piece),
+            Axis("e", "feature", dv, dv, buffers.E_IDX, Integer(0), piece),
         )
         self.lets = {name: let for name in flow.values if (let := self._let(name)) is not None}
         self.varies = {name: frozenset(let.axes) for name, let in self.lets.items()} | {

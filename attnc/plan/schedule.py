@@ -1,7 +1,7 @@
 """The default schedule of every device class and element size, by rule.
 
 Why a rule and not a table: head dims, score tensors and shared memory differ too much from spec
-to spec.  The rule walks a ladder of tiles, best first, and takes the first that keeps four promises:
+to spec.  The rule walks a ladder of tiles, best first; the first one to keep four promises wins:
   memory     the tiles in flight fit the shared memory of a block
   registers  what a thread holds (accumulator, scores, probabilities) stays below the point from
              which ptxas was seen to spill, per kind of matrix unit

@@ -1,17 +1,17 @@
 """Small attention kernels with a given mask, and what their formulas come to for given sizes.
 
-The arithmetic here is numpy's, written down anew: nothing of the interval algebra is used to judge it.
+The arithmetic here is numpy's, written down anew: nothing of the interval algebra judges itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
-from sympy import And, Basic, Integer, Lt, Max, Min, Symbol, exp, oo
+from sympy import And, Basic, Integer, Lt, Symbol, exp, oo
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
@@ -33,7 +33,7 @@ from attnc.ir.nodes import (
     Scalar,
     Store,
 )
-from attnc.symbols import FloorDiv, FloorMod, Read, Where, b, h, kv_idx, kv_len, q_idx, q_len
+from attnc.symbols import FloorDiv, Read, b, h, kv_idx, kv_len, q_idx, q_len
 
 Q_BLOCK = Symbol("q_block", integer=True, nonnegative=True)
 Q_FIRST = Symbol("q_first", integer=True, nonnegative=True)
@@ -57,7 +57,7 @@ def kernel_with(
     buffers: tuple[Buffer, ...] = (),
     params: tuple[str, ...] = (),
 ) -> Kernel:
-    """Streamed attention with a mask; `outside` and `inside` are further lets before and in the loop."""
+    """Streamed attention with a mask; `outside` and `inside`: more lets before and in the loop."""
     t, m, v = tile_symbol("t"), tile_symbol("row_max"), tile_symbol("v_tile")
     where, p = And(mask, KEYS), exp(t - m)
     moved = exp(Symbol("row_max_old", real=True) - Symbol("row_max_new", real=True))
@@ -116,14 +116,12 @@ def _tensors() -> tuple[Buffer, ...]:
 
 # ---------------------------------------------------------------- arithmetic
 
-_BINARY = {"<=": "<=", "<": "<", ">=": ">=", ">": ">", "==": "==", "!=": "!="}
-
 
 def text_of(formula: Basic) -> str:
     """A formula as a numpy expression over names."""
     if isinstance(formula, Symbol):
         return formula.name
-    if formula.is_Integer or formula.is_Rational or formula in (True, False):
+    if formula.is_Number or formula in (True, False):
         return f"({formula})"
     if isinstance(formula, Read):
         return f"{formula.tensor}[{', '.join(text_of(index) for index in formula.indices)}]"
@@ -183,10 +181,7 @@ def pairs(mask: Boolean, case: Case) -> np.ndarray:
     return np.broadcast_to(np.asarray(shown, dtype=bool), (case.q_len, case.kv_len))
 
 
-Scalars = dict[str, Any]
-
-
-def scalars_of(kernel: Kernel, case: Case, q_block: int) -> Scalars:
+def scalars_of(kernel: Kernel, case: Case, q_block: int) -> dict[str, Any]:
     """The scalar lets of a kernel for one tile of rows, by name."""
     names = case.names() | {"q_block": q_block}
     for statement in kernel.body:
@@ -199,6 +194,3 @@ def scalars_of(kernel: Kernel, case: Case, q_block: int) -> Scalars:
 def loops_of(kernel: Kernel) -> list[Loop]:
     """The loops of a kernel."""
     return [statement for statement in kernel.body if isinstance(statement, Loop)]
-
-
-Range = Callable[[Piece], range]
