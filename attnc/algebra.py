@@ -24,7 +24,7 @@ Namer = Callable[
 
 def axes_of(formula: Basic, varies: Varies) -> frozenset[str]:
     """The axes along which a formula varies."""
-    return frozenset().union(*(varies.get(str(s), frozenset()) for s in formula.free_symbols))
+    return frozenset().union(*(varies.get(s.name, frozenset()) for s in formula.free_symbols))
 
 
 def split_by_axes(formula: Basic, varies: Varies, name: Namer, inside: frozenset[str]) -> Basic:

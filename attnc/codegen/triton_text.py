@@ -90,7 +90,7 @@ class TritonText:
     # ------------------------------------------------------------ leaves
 
     def _name(self, symbol: Symbol) -> Text:
-        name = self.names[str(symbol)]
+        name = self.names[symbol.name]
         if self.wide and name.integer:
             return Text(f"tl.cast({name.text}, tl.int64)", ATOM, name.axes)
         return Text(name.text, ATOM, name.axes)

@@ -117,7 +117,7 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
         case LogSumExp(operand, _, _, where):
             formulas = (Symbol(operand), where)
     names = (
-        str(symbol) for formula in formulas for symbol in sorted(formula.free_symbols, key=str)
+        symbol.name for formula in formulas for symbol in sorted(formula.free_symbols, key=lambda s: s.name)
     )
     return tuple(dict.fromkeys(name for name in names if name in values))
 

@@ -12,6 +12,8 @@ from attnc.ranges import bounds
 
 Range = tuple[int | None, int | None]
 
+LEAST, MOST = -(2**31), 2**31 - 1  # of 32 bits
+
 LENGTH: Range = (0, symbols.MAX_LENGTH)
 POSITION: Range = (0, symbols.MAX_LENGTH - 1)
 KNOWN: Mapping[str, Range] = {
@@ -32,7 +34,7 @@ KNOWN: Mapping[str, Range] = {
     "BLOCK_Q": (16, 256),
     "BLOCK_KV": (16, 256),
 }
-LOADED: Mapping[str, Range] = {"i32": (-(2**31), 2**31 - 1), "i64": (None, None), "i1": (0, 1)}
+LOADED: Mapping[str, Range] = {"i32": (LEAST, MOST), "i64": (None, None), "i1": (0, 1)}
 
 _Q_LEN = Symbol("q_len", integer=True, nonnegative=True)
 _BEFORE_END = {  # a row of the tile lies before q_len, so q_len cancels where it is subtracted
@@ -65,10 +67,12 @@ def learn(let: Let, ranges: dict[str, Range]) -> None:
 def tightest(formula: Expr, ranges: Mapping[str, Range]) -> Range:
     """Bound a formula; the better of what it says as it stands and with rows counted back from q_len."""
     low, high = bounds(formula, ranges)
-    rows = [symbol for symbol in formula.free_symbols if str(symbol) in _BEFORE_END]
+    if low is not None and high is not None and low >= LEAST and high <= MOST:
+        return low, high
+    rows = [symbol for symbol in formula.free_symbols if symbol.name in _BEFORE_END]
     if not rows or _Q_LEN not in formula.free_symbols:
         return low, high
-    back = formula.xreplace({symbol: _BEFORE_END[str(symbol)] for symbol in rows})
+    back = formula.xreplace({symbol: _BEFORE_END[symbol.name] for symbol in rows})
     other_low, other_high = bounds(back, {**ranges, **_BEHIND})
     lows = [end for end in (low, other_low) if end is not None]
     highs = [end for end in (high, other_high) if end is not None]

@@ -31,7 +31,7 @@ Rewrite = Callable[[Basic], Basic]
 def names_in(*formulas: Basic | None) -> set[str]:
     """The names that formulas speak of."""
     return {
-        str(symbol)
+        symbol.name
         for formula in formulas
         if formula is not None
         for symbol in formula.free_symbols
@@ -138,9 +138,9 @@ def substitution(by_name: Mapping[str, Basic]) -> Rewrite:
 
     def rewrite(formula: Basic) -> Basic:
         found = {
-            symbol: by_name[str(symbol)]
+            symbol: by_name[symbol.name]
             for symbol in formula.free_symbols
-            if str(symbol) in by_name
+            if symbol.name in by_name
         }
         return formula.xreplace(found) if found else formula
 

@@ -169,7 +169,7 @@ def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
         if isinstance(let, Let) and isinstance(let.value, Load)
     }
     by_name = {let.name: let for let in (*loop.body, *kernel.body) if isinstance(let, Let)}
-    todo, seen = [str(s) for s in formula.free_symbols], set()
+    todo, seen = [s.name for s in formula.free_symbols], set()
     while todo:
         name = todo.pop()
         if name in loaded:
@@ -177,7 +177,7 @@ def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
         let = by_name.get(name)
         if let is not None and isinstance(let.value, Formula) and name not in seen:
             seen.add(name)
-            todo += [str(s) for s in let.value.expr.free_symbols]
+            todo += [s.name for s in let.value.expr.free_symbols]
     return False
 
 

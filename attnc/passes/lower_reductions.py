@@ -181,7 +181,7 @@ class _Lowering:
 
     def _axes(self, formula: Basic) -> frozenset[str]:
         return frozenset().union(
-            *(self.varies.get(str(s), frozenset()) for s in formula.free_symbols)
+            *(self.varies.get(s.name, frozenset()) for s in formula.free_symbols)
         )
 
     def _bring(self, name: str) -> None:
@@ -223,7 +223,7 @@ def _only_for_sums(loop: Loop) -> set[str]:
     return {
         name
         for name in loads
-        if any(str(s) == name for r in loop.reductions for s in r.element.free_symbols)
+        if any(s.name == name for r in loop.reductions for s in r.element.free_symbols)
     }
 
 

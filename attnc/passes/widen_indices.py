@@ -16,9 +16,7 @@ from sympy import Basic, Expr, Integer
 from sympy.core.relational import Relational
 
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
-from attnc.ir.position_ranges import KNOWN, Range, learn, scalar_ranges, tightest
-
-LEAST, MOST = -(2**31), 2**31 - 1
+from attnc.ir.position_ranges import KNOWN, LEAST, MOST, Range, learn, scalar_ranges, tightest
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ class _KernelPlan:
 
     def _reads_reduction(self, formula: Basic) -> bool:
         return any(
-            isinstance(self.flow.values.get(str(symbol)), LogSumExp)
+            isinstance(self.flow.values.get(symbol.name), LogSumExp)
             for symbol in formula.free_symbols
         )
 
@@ -248,7 +248,7 @@ class _KernelPlan:
         """The values along the keys that a formula needs, directly or not."""
         by_name = {let.name: let for let in self.lets.values() if "k" in let.axes}
         found: set[str] = set()
-        todo = [str(symbol) for symbol in formula.free_symbols]
+        todo = [symbol.name for symbol in formula.free_symbols]
         while todo:
             let = by_name.get(todo.pop())
             if let is not None and let.name not in found:

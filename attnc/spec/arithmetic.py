@@ -95,6 +95,13 @@ def logarithm(x: Expr, base: int | None = None) -> Expr:
     return checked(sympy.log(x) if base is None else sympy.log(x) / sympy.log(base))
 
 
+def absolute(x: Expr) -> Expr:
+    """Give |x|; sympy alone would leave an Abs around what is known not to be positive."""
+    if x.is_nonnegative:
+        return x
+    return -x if x.is_nonpositive else sympy.Abs(x)
+
+
 def square_root(x: Expr) -> Expr:
     if x.is_negative:
         raise BadArithmetic(mistakes.NotFinite)
@@ -121,7 +128,7 @@ COMPARE: dict[str, Callable[[Expr, Expr], Boolean]] = {
 }
 
 FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
-    "abs": lambda x: checked(sympy.Abs(x)),
+    "abs": lambda x: checked(absolute(x)),
     "exp": lambda x: _exponential(x, sympy.exp, 88),
     "exp2": lambda x: _exponential(x, symbols.exp2, 128),
     "log": logarithm,

@@ -27,6 +27,9 @@ from attnc.ir.nodes import (
 )
 from attnc.symbols import Where
 
+# stands for -oo where sympy would compute with it, which its Max refuses
+MINUS_INFINITY = Symbol("minus infinity", real=True)
+
 
 class KeySum(Function):
     """The sum of an element over the keys of the tile."""
@@ -137,7 +140,7 @@ def hidden_adds_nothing(element: Basic, condition: Basic, maxima: Collection[str
     """Whether a KeySum's or KeyMax's element is its identity where a condition fails."""
     without = element.args[0].replace(
         lambda part: isinstance(part, Where) and part.args[0] == condition,
-        lambda part: part.args[2],
+        lambda part: MINUS_INFINITY if part.args[2] is S.NegativeInfinity else part.args[2],
     )
     return sort_of(without, maxima) == ("-oo" if isinstance(element, KeyMax) else "0")
 
@@ -154,7 +157,7 @@ def sort_of(formula: Basic, maxima: Collection[str]) -> str:
     Loaded values, dots, positions, scalars and sums are taken to be finite; the carried values in
     `maxima` may be -oo, so only what is anchored is sure to be finite.
     """
-    if formula is S.NegativeInfinity:
+    if formula in (S.NegativeInfinity, MINUS_INFINITY):
         return "-oo"
     if formula in (S.NaN, S.ComplexInfinity, S.Infinity):
         return "?"

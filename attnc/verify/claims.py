@@ -100,7 +100,7 @@ class Tiling:
 
     def visible(self, m: Meaning, place: Place) -> Term:
         """Whether the spec lets the row at a place see the key there."""
-        mask = m.truth(m.subject.spec.mask, place.spec_side())
+        mask = m.truth(m.subject.meant, place.spec_side())
         return m.both(mask, self.exists(m, self.columns, place), self.exists(m, self.rows, place))
 
     def counted(self, m: Meaning, number: int, place: Place) -> Term:

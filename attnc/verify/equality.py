@@ -17,7 +17,7 @@ import mpmath
 import sympy
 from sympy import Basic, Expr, Symbol
 
-from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero
+from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
 from attnc.symbols import FloorDiv, FloorMod, Read, Where, sigmoid
 from attnc.verify.obligations import Obligation
 
@@ -149,6 +149,7 @@ _RULES: dict[Any, Callable[..., Number]] = {
     Where: lambda condition, a, b: a if condition else b,
     sigmoid: lambda x: 1 / (1 + mpmath.exp(-x)),
     Exp2: lambda x: mpmath.power(2, x),
+    Log2: lambda x: mpmath.log(x, 2),
     Anchor: lambda x: x,
     InverseOrZero: lambda x: 1 / mpmath.mpf(x) if x else 0,
     Clamp: lambda x, low, high: min(max(x, low), high),

@@ -16,7 +16,7 @@ import numpy as np
 import sympy
 from sympy import Basic
 
-from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero
+from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
 from attnc.symbols import Q_POS, FloorDiv, FloorMod, Read, Where, sigmoid
 
 Array = Any  # a numpy array or a numpy number; pyright does not follow their broadcasting
@@ -149,6 +149,7 @@ _RULES: dict[Any, Callable[..., Array]] = {
     Where: np.where,
     sigmoid: lambda x: 1.0 / (1.0 + np.exp(-np.asarray(x, np.float64))),
     Exp2: lambda x: np.exp2(np.asarray(x, np.float64)),
+    Log2: lambda x: np.log2(np.asarray(x, np.float64)),
     Anchor: lambda x: np.where(np.isneginf(x), 0.0, x),
     InverseOrZero: _inverse_or_zero,
     Clamp: lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),

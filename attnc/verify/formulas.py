@@ -21,6 +21,7 @@ from attnc.ir.nodes import Fill, Kernel, Loop, Program, Start, Store
 from attnc.spec.schema import AttentionSpec
 from attnc.symbols import Read
 from attnc.verify.chains import (
+    MINUS_INFINITY,
     Chain,
     KeyMax,
     elements,
@@ -112,13 +113,12 @@ class _Judge:
 
     def empty_rows(self, name: str, loop: Loop) -> Obligation:
         """With the maximum still -oo, what was summed counts 0, and no exponent is undefined."""
-        maxima = maxima_of(self.kernel)
+        maxima, maximum = maxima_of(self.kernel), Symbol(self.states.maximum, real=True)
         for step in self.states.sums(loop):
-            if sort_of(step.weight, maxima) != "positive":
+            exponent, _ = self.states.exponent(step)
+            if exponent.free_symbols & {maximum, RAISED}:
                 return Obligation(name, "refuted", f"{step.name}: {step.weight} may be undefined")
-            before = step.rescale.xreplace(
-                {Symbol(self.states.maximum, real=True): S.NegativeInfinity}
-            )
+            before = step.rescale.xreplace({maximum: MINUS_INFINITY})
             if sort_of(before, maxima) != "0":
                 return Obligation(name, "refuted", f"{step.name} is rescaled by {before} at first")
         return Obligation(name, "proved")
@@ -146,8 +146,9 @@ class _Judge:
         parts = list(joined.atoms(KeyMax))
         if len(parts) != 1:
             raise Unreadable(f"the maximum joins {len(parts)} maxima over the keys, not 1")
-        factor = sympy.expand(joined).coeff(parts[0])
-        if sort_of(factor, ()) != "positive" or joined != factor * parts[0]:
+        factors = [factor for factor in sympy.Mul.make_args(joined) if factor != parts[0]]
+        factor = sympy.Mul(*factors)
+        if sort_of(factor, ()) != "positive" or len(factors) == len(sympy.Mul.make_args(joined)):
             raise Unreadable(f"{joined} is no positive multiple of a maximum")
         outcomes = []
         for step in self.states.sums(loop):

@@ -75,11 +75,9 @@ def _fits(tiling: Tiling, number: int | None, m: Meaning) -> Term:
             place = tiling.lane(m, axis, place)
     place = Place(place.at, True, loop)
     integers = _Integers(tiling)
-    found = dict.fromkeys(
-        part
-        for formula in (_outer_formulas(tiling) if loop is None else _inner_formulas(loop))
-        for part in integers.within(formula)
-    )
+    formulas = _outer_formulas(tiling) if loop is None else _inner_formulas(loop)
+    within = (part for formula in formulas for part in integers.within(formula))
+    found = dict.fromkeys((*within, *_kept(tiling, loop)))
     return m.both(*(m.between(-INT32, m.formula(part, place), INT32) for part in found))
 
 
@@ -103,3 +101,10 @@ def _formulas(let: Let) -> Iterator[Basic]:
         yield let.value.expr
     elif isinstance(let.value, Load):
         yield from (*let.value.index, let.value.guard)
+
+
+def _kept(tiling: Tiling, loop: Loop | None) -> Iterator[Basic]:
+    """What is kept in 32 bits, however it was computed."""
+    stmts = tiling.kernel.body if loop is None else loop.body
+    lets = (stmt for stmt in stmts if isinstance(stmt, Let) and stmt.dtype == "i32")
+    yield from (let.value.expr for let in lets if isinstance(let.value, Formula))

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import z3
-from sympy import Basic, Symbol
+from sympy import And, Basic, Ne, Symbol
+from sympy.logic.boolalg import Boolean
 
 from attnc.ir.nodes import Collapse, Formula, Kernel, Let, Load, Loop
 from attnc.spec.schema import AttentionSpec
-from attnc.symbols import MAX_LENGTH, MAX_PARAM, Q_POS, FloorDiv, h
+from attnc.symbols import MAX_LENGTH, MAX_PARAM, Q_POS, FloorDiv, Read, h, tensor_symbol
 from attnc.verify.evaluation import Environment, evaluate
 from attnc.verify.z3_translation import Translator
 
@@ -37,6 +38,18 @@ class Subject:
     block_q: int
     block_kv: int
     largest_element: int = 2**31 - 1  # what integer tensors are assumed to hold, in size
+
+    @cached_property
+    def meant(self) -> Boolean:
+        """What counts: the mask; and where no extra output can tell, a gate that is not 0."""
+        if not self.spec.head_gate or self.spec.outputs:
+            return self.spec.mask
+        return And(self.spec.mask, Ne(Read(tensor_symbol("head_gate", "fp32"), h), 0))
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[str | int, ...]]:
+        """Shapes of the tensors that formulas may read."""
+        return {"head_gate": ("heads",)} | {t.name: t.shape for t in self.spec.tensors}
 
     @cached_property
     def lets(self) -> dict[str, Let]:
@@ -184,7 +197,7 @@ class Meaning(ABC):
 
     def read(self, tensor: str, indices: list[Term]) -> Term:
         """An element of a user tensor as the spec means it: 0 outside of its shape."""
-        shape = next(t.shape for t in self.subject.spec.tensors if t.name == tensor)
+        shape = self.subject.shapes[tensor]
         spec_side = Place({}, False)
         sizes = [self.formula(Symbol(s), spec_side) if isinstance(s, str) else s for s in shape]
         pairs = zip(indices, sizes, strict=True)

@@ -61,7 +61,7 @@ def _some_pair(tiling: Tiling, m: ConcreteMeaning, place: Place) -> bool:
         grids.append(np.arange(first, last))
     rows, keys = np.meshgrid(*grids, indexing="ij")
     there = place.moved(**{tiling.rows.index.name: rows, tiling.columns.index.name: keys})
-    return bool(np.any(m.array(m.subject.spec.mask, there.spec_side()) & (rows >= 0)))
+    return bool(np.any(m.array(m.subject.meant, there.spec_side()) & (rows >= 0)))
 
 
 def _candidates(tiling: Tiling, m: Meaning, place: Place) -> Iterator[Place]:

@@ -9,11 +9,12 @@ import sympy
 from sympy import Basic, Symbol
 
 from attnc import symbols
+from attnc.ir.functions import Log2
 from attnc.ir.nodes import Load, Loop
 from attnc.spec.schema import AttentionSpec
 from attnc.symbols import FloorDiv, Read
 from attnc.verify.chains import Chain, Inner
-from attnc.verify.states import States, Unreadable
+from attnc.verify.states import LN2, States, Unreadable
 
 DOT = Symbol("dot", real=True)  # q . k
 TINY = sympy.Float("1e-30")  # a factor below this is a guard against 0, no part of the formula
@@ -28,7 +29,8 @@ class Vocabulary:
 
     def canonical(self, formula: Basic, loop: Loop | None, sign: int) -> Basic:
         """Say a formula in the spec's words, with the scale's sign fixed and dots as one symbol."""
-        formula = self._with_reads(self._with_dot(formula), loop)
+        chain = Chain(self.states.kernel, loop, keeps_conditions=False)
+        formula = self._with_reads(self._with_dot(formula), chain)
         signs = [s.name for s in self.states.kernel.scalars if s.kind == "sign"]
         positive = Symbol("scale", positive=True)
         words: dict[str, Basic] = {
@@ -39,7 +41,7 @@ class Vocabulary:
             **{name: sympy.Integer(sign) for name in signs},
         }
         known = {s: words[str(s)] for s in formula.free_symbols if str(s) in words}
-        formula = _unguarded(formula.xreplace(known))
+        formula = _unguarded(formula.xreplace(known)).replace(Log2, lambda x: sympy.log(x) / LN2)
         return formula.xreplace({s: _plain(s, positive) for s in formula.free_symbols})
 
     def _with_dot(self, formula: Basic) -> Basic:
@@ -67,22 +69,24 @@ class Vocabulary:
         if sorted(covered) != list(range(self.spec.head_dim_qk)):
             raise Unreadable("the products do not cover each feature of q and k once")
 
-    def _with_reads(self, formula: Basic, loop: Loop | None) -> Basic:
-        """Replace names of loaded elements by reads of the tensor."""
-        chain = Chain(self.states.kernel, loop, keeps_conditions=False)
-        for _ in range(4):  # an index may hold a read itself
-            known: dict[Basic, Basic] = {}
-            for symbol in formula.free_symbols:
-                let = chain.lets.get(str(symbol))
-                if let is not None and isinstance(let.value, Load):
-                    known[symbol] = self._read(let.value, chain)
-            formula = formula.xreplace(known)
-        return formula
+    def _with_reads(self, formula: Basic, chain: Chain) -> Basic:
+        """Replace names of loaded elements by reads of the tensor; a read's own tensor stays."""
+        if isinstance(formula, Read):
+            indices = (self._with_reads(index, chain) for index in formula.indices)
+            return Read(formula.args[0], *indices)
+        if isinstance(formula, Symbol):
+            let = chain.lets.get(formula.name)
+            loaded = let is not None and isinstance(let.value, Load)
+            return self._read(let.value, chain) if loaded else formula
+        if not formula.args:
+            return formula
+        return formula.func(*(self._with_reads(arg, chain) for arg in formula.args))
 
     def _read(self, load: Load, chain: Chain) -> Read:
         dtypes: Mapping[str, str] = {t.name: t.dtype for t in self.spec.tensors}
         tensor = symbols.tensor_symbol(load.buffer, dtypes.get(load.buffer, "fp32"))
-        return Read(tensor, *(chain.formula(index) for index in load.index))
+        indices = (self._with_reads(chain.formula(index), chain) for index in load.index)
+        return Read(tensor, *indices)
 
 
 def _plain(symbol: Basic, positive: Symbol) -> Basic:

@@ -1,0 +1,152 @@
+"""Read NVIDIA machine code: registers, spills and the hot loops of a cubin.
+
+Triton's wheel ships `nvdisasm` and `cuobjdump`; no CUDA toolkit and no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_LABEL = re.compile(r"^(\.L_x?_?\d+):")
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
+_GUARD = re.compile(r"^@!?U?P[T\d]+\s+")
+_TARGET = re.compile(r"`\((\.L_x?_?\d+)\)")
+_USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
+
+MATRIX = frozenset(
+    "HMMA IMMA DMMA QMMA OMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA".split()
+)
+_OPCODES = {
+    "fma": "FFMA FMUL FADD FFMA2 FMUL2 FADD2 HFMA2 HADD2 HMUL2 DFMA DMUL DADD FSWZADD",
+    "max": "FMNMX FMNMX3 HMNMX2 IMNMX VIMNMX VIMNMX3 VIADDMNMX UIMNMX UVIMNMX",
+    "compare": "ISETP FSETP HSETP2 UISETP UFSETP DSETP PLOP3 UPLOP3",
+    "select": "SEL FSEL USEL",
+    "convert": "F2FP F2F F2I I2F I2FP FRND UF2FP UI2F PRMT UPRMT",
+    "integer": (
+        "IADD3 IADD IMAD LEA LOP3 SHF SHL SHR IABS MOV UMOV UIADD3 UIADD UIMAD ULEA ULOP3 USHF USGXT "
+        "VIADD UVIADD BMSK SGXT LEPC R2UR S2UR S2R CS2R IDP P2R R2P LDC ULDC LDCU"
+    ),
+    "shared load": "LDS LDSM",
+    "shared store": "STS STSM",
+    "global": "LDG STG LDGSTS LD ST UTMALDG UTMASTG UBLKCP LDGDEPBAR UTMAPF UTMACMDFLUSH",
+    "tensor memory": "LDTM STTM UTCCP UTCBAR UTCATOMSWS",
+    "shuffle": "SHFL REDUX MOVM",
+    "barrier": "BAR SYNCS DEPBAR WARPSYNC BSYNC BSSY WARPGROUP ARRIVES MEMBAR FENCE ELECT",
+    "spill": "LDL STL",
+}
+_CLASS = {name: kind for kind, names in _OPCODES.items() for name in names.split()}
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of SASS."""
+
+    text: str  # without its guard
+    guarded: bool
+
+    @property
+    def operation(self) -> str:
+        """The opcode with its modifiers: HMMA.16816.F32."""
+        return self.text.split()[0]
+
+    @property
+    def opcode(self) -> str:
+        """The opcode: HMMA."""
+        return self.operation.split(".")[0]
+
+    @property
+    def kind(self) -> str:
+        """The class it falls into, a word of `mix.CLASSES`."""
+        if self.opcode in MATRIX:
+            return "mma"
+        if self.opcode == "MUFU":
+            return "exp2" if ".EX2" in self.operation else "special"
+        return _CLASS.get(self.opcode, "other")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """The instructions of a kernel and what ptxas reserved for them."""
+
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int]
+    registers: int
+
+    @property
+    def spills(self) -> int:
+        """Instructions that move registers to local memory or back."""
+        return sum(one.kind == "spill" for one in self.instructions)
+
+    def matrix_instructions(self) -> list[str]:
+        """Every matrix instruction, with its shape."""
+        return [one.operation for one in self.instructions if one.kind == "mma"]
+
+    def hot_loops(self) -> list[list[Instruction]]:
+        """Bodies of the innermost loops that hold a matrix product or an exponential, in order."""
+        spans = [span for span in self._loops() if self._is_hot(*span)]
+        inner = [span for span in spans if not any(_holds(span, other) for other in spans)]
+        return [list(self.instructions[first : last + 1]) for first, last in inner]
+
+    def _loops(self) -> Iterator[tuple[int, int]]:
+        for number, one in enumerate(self.instructions):
+            target = _TARGET.search(one.text) if one.opcode in ("BRA", "BRX") else None
+            if target is None or self.labels.get(target[1], number + 1) > number:
+                continue
+            if not self._returns_from_waiting(number):
+                yield self.labels[target[1]], number
+
+    def _returns_from_waiting(self, number: int) -> bool:
+        """Whether a jump ends an out-of-line wait for a barrier, which is no loop of the program."""
+        jump = self.instructions[number]
+        if jump.guarded or re.search(r"\bU?P\d", jump.text):
+            return False
+        before = self.instructions[max(0, number - 3) : number]
+        return any(one.opcode in ("SYNCS", "BRA") for one in before)
+
+    def _is_hot(self, first: int, last: int) -> bool:
+        return any(one.kind in ("mma", "exp2") for one in self.instructions[first : last + 1])
+
+
+def read_cubin(cubin: bytes) -> MachineCode:
+    """Disassemble a cubin.
+
+    Raises: subprocess.CalledProcessError when it is none.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        listing = _run("nvdisasm", "-c", str(path))
+        usage = _run("cuobjdump", "-res-usage", str(path))
+    found = _USAGE.search(usage)
+    return parse_sass(listing, int(found[1]) if found else 0)
+
+
+def parse_sass(listing: str, registers: int = 0) -> MachineCode:
+    """Read the text that nvdisasm prints."""
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    for line in listing.splitlines():
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(instructions)
+        elif found := _INSTRUCTION.match(line):
+            text = _GUARD.sub("", found[1])
+            instructions.append(Instruction(text, guarded=text != found[1]))
+    return MachineCode(tuple(instructions), labels, registers)
+
+
+def _holds(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer != inner and outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _run(tool: str, *arguments: str) -> str:
+    import triton
+
+    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool
+    return subprocess.run(
+        [str(path), *arguments], capture_output=True, text=True, check=True
+    ).stdout

@@ -1,0 +1,91 @@
+"""Run a call through the numpy interpreter and compare it with the dense reference.
+
+Both compute in float64, so that they differ by rounding only; anything more is a fault of the
+program.  The tensors hold NaN wherever the program may not look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from attnc.ir.nodes import Program
+from attnc.spec.schema import AttentionSpec
+from attnc.verify.cases import Case, cases_for
+from attnc.verify.inputs import build_call
+from attnc.verify.interpreter import OutOfBounds, run
+from attnc.verify.reference import Call, default_scale, dense, heads_first
+
+TOLERANCE = 1e-9  # relative; float64 rounding over a few hundred terms stays below 1e-12
+SIZES = ((1, 37, 50), (2, 50, 21), (1, 5, 70))  # batch, q_len, kv_len
+
+
+def small_cases(spec: AttentionSpec) -> Iterator[Case]:
+    """Cases that meet tails, empty rows, one and several tiles, either sign of the scale."""
+    heads = spec.heads_kv if spec.fixes_heads else 2
+    params = dict(next(iter(cases_for(spec))).params)
+    for seed, (batch, q_len, kv_len) in enumerate(SIZES):
+        scale = -0.3 if seed == 1 else None
+        yield Case(
+            f"{q_len} queries, {kv_len} keys",
+            batch,
+            heads,
+            q_len,
+            kv_len,
+            "fp32",
+            (16, 16),
+            scale=scale,
+            params=tuple(params.items()),
+            seed=seed,
+        )
+
+
+def interpret(program: Program, call: Call, tiles: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Run a program on a call's tensors; outputs are [B, H, S, D] in float64.
+
+    Raises: OutOfBounds.
+    """
+    scale = default_scale(call) if call.scale is None else call.scale
+    q, k, v = (_numpy(tensor) for tensor in heads_first(call))
+    inputs = {name: _numpy(tensor) for name, tensor in call.tensors.items()}
+    scalars: dict[str, int | float] = {**call.params, "scale": scale}
+    for scalar in program.kernels[0].scalars:
+        if scalar.kind == "sign":
+            scalars[scalar.name] = -1 if scale < 0 else 1
+    return run(program, {**inputs, "q": q, "k": k, "v": v}, scalars, tiles)
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    real = tensor.dtype.is_floating_point
+    return (tensor.to(torch.float64) if real else tensor).numpy(force=True)
+
+
+def mismatch(program: Program, spec: AttentionSpec, case: Case) -> str | None:
+    """What is wrong with a program's results in a case; None when nothing is."""
+    call = build_call(spec, case)
+    expected = dense(call)
+    wanted = {"out": expected.out, "lse": expected.lse}
+    if spec.layout == "bshd":
+        wanted["out"] = wanted["out"].transpose(1, 2)
+    try:
+        found = interpret(program, call, case.tiles or (16, 16))
+    except OutOfBounds as error:
+        return f"reads or writes out of bounds: {error}"
+    for name, array in found.items():
+        problem = _difference(array, _numpy(wanted[name]))
+        if problem:
+            return f"{name} {problem}"
+    return None if found else "nothing is stored"
+
+
+def _difference(found: np.ndarray, wanted: np.ndarray) -> str | None:
+    if found.shape != wanted.shape:
+        return f"has shape {found.shape}, not {wanted.shape}"
+    with np.errstate(all="ignore"):
+        close = np.isclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    if close.all():
+        return None
+    at = tuple(int(i) for i in np.argwhere(~close)[0])
+    return f"is {found[at]:.6g} at {at}, not {wanted[at]:.6g}"

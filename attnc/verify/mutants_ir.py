@@ -1,0 +1,103 @@
+"""Plant faults in a READY program and see each one caught by the proofs or the numbers.
+
+A mutant that nothing catches is shown to be equivalent: every obligation that holds of the program
+holds of the mutant too, which means that it visits, selects, sums and stores what the spec says.
+Otherwise it survived, and verify has a hole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from attnc.ir.nodes import Kernel, Program
+from attnc.spec.schema import AttentionSpec
+from attnc.verify.claims import Tiling
+from attnc.verify.faults import all_faults
+from attnc.verify.formulas import check_formulas
+from attnc.verify.interpreted import mismatch, small_cases
+from attnc.verify.meaning import Subject
+from attnc.verify.obligations import Obligation
+from attnc.verify.proofs import claims_of, prove_claim, shapes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A program with one fault."""
+
+    name: str
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a mutant.  outcome: killed | equivalent | survived; `by`: what decided."""
+
+    name: str
+    outcome: str
+    by: str
+
+
+def ir_mutants(program: Program) -> Iterator[Mutant]:
+    """Every fault of the catalogue at every place where it can be made."""
+    seen: set[tuple[Kernel, ...]] = set()
+    for number, kernel in enumerate(program.kernels):
+        for name, faulty in all_faults(kernel):
+            kernels = (*program.kernels[:number], faulty, *program.kernels[number + 1 :])
+            if kernels not in seen:
+                seen.add(kernels)
+                yield Mutant(name, replace(program, kernels=kernels))
+
+
+def campaign(spec: AttentionSpec, program: Program) -> Iterator[Verdict]:
+    """Judge every mutant of a program."""
+    jury = Jury(spec, program)
+    for mutant in ir_mutants(program):
+        yield jury.judge(mutant)
+
+
+def judge(spec: AttentionSpec, mutant: Mutant, original: Program) -> Verdict:
+    """Judge one mutant of a program."""
+    return Jury(spec, original).judge(mutant)
+
+
+@dataclass(frozen=True)
+class Jury:
+    """Judges mutants of one program against what holds of the program itself."""
+
+    spec: AttentionSpec
+    original: Program
+
+    @cached_property
+    def shortcomings(self) -> frozenset[str]:
+        """Obligations that the original does not meet: they convict nobody."""
+        found = self._obligations(self.original)
+        return frozenset(obligation.name for obligation in found if not obligation.ok)
+
+    def judge(self, mutant: Mutant) -> Verdict:
+        """Formulas first, then proofs, then numbers: the first that refutes it convicts."""
+        doubts: list[str] = []
+        for obligation in self._obligations(mutant.program):
+            if obligation.ok or obligation.name in self.shortcomings:
+                continue
+            if obligation.status == "refuted":
+                return Verdict(mutant.name, "killed", obligation.name)
+            doubts.append(obligation.name)
+        for case in small_cases(self.spec):
+            problem = mismatch(mutant.program, self.spec, case)
+            if problem:
+                return Verdict(mutant.name, "killed", f"numbers, {case.name}: {problem}")
+        if doubts or self.shortcomings:
+            undecided = ", ".join([*doubts, *sorted(self.shortcomings)])
+            return Verdict(mutant.name, "survived", f"undecided: {undecided}")
+        return Verdict(mutant.name, "equivalent", "every obligation holds of it")
+
+    def _obligations(self, program: Program) -> Iterator[Obligation]:
+        """One tile shape is enough to convict; formulas do not depend on it."""
+        yield from check_formulas(self.spec, program)
+        block_q, block_kv = shapes_of(program)[0]
+        for kernel in program.kernels:
+            subject = Subject(self.spec, kernel, block_q, block_kv)
+            for claim in claims_of(Tiling(kernel), self.spec):
+                yield prove_claim(claim, subject)
