@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -65,6 +66,7 @@ class Subject:
 
 def run(options: Namespace) -> int:
     """Judge every kernel asked for; 1 when any of them fails."""
+    gc.enable()  # off since the start, for the sake of short commands
     _require_judges()
     subjects = list(_subjects(options))
     results = [_judge(subject, options.json) for subject in subjects]
