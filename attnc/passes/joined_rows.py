@@ -15,9 +15,9 @@ def joined_rows(region: Region, box: Box) -> tuple[bool, list[Affine]]:
     """Tell whether the rows' intervals fill [lo, hi), and which widths must be positive.
 
     They do where one row attains every edge.  They do where all edges move the same way and each
-    row's interval reaches the next row's: high(x) >= low(x + 1).  Proof: of the rows whose lows are
-    at most y take the last, x; either it is the tile's last row, or some low of x + 1 is above y, so
-    y is below each high of x.
+    row's interval reaches the next row's: high(x) >= low(x + 1).  Proof: of the rows whose lows
+    are at most y take the last, x; either it is the tile's last row, or some low of x + 1 is
+    above y, so y is below each high of x.
     Returns: (whether they fill it, forms each of which is at least 1 unless every row is empty).
     """
     lows = [(edge, _edge_direction(edge, box.x)) for edge in region.lows]

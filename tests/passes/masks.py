@@ -100,6 +100,28 @@ def kernel_with(
     )
 
 
+def kernel_over_queries(mask: Boolean) -> Kernel:
+    """The roles exchanged: a tile of keys, and a sum over the queries that see them."""
+    where = And(mask, ROWS)
+    queries = (Piece(Integer(0), FloorDiv(q_len + BLOCK_Q - 1, BLOCK_Q)),)
+    body = (
+        Let("q_pos", Formula(Q_POS), ("q",), "i32"),
+        Let("do_tile", Load("q", (b, h, q_idx, E_IDX), ROWS), ("q", "e"), "element"),
+    )
+    total = Reduce("dv", "sum", "q", tile_symbol("do_tile"), ("k", "e"), Integer(0), where)
+    axes = (
+        Axis("q", "rows", q_len, BLOCK_Q, q_idx, Q_FIRST),
+        Axis("k", "columns", kv_len, BLOCK_KV, kv_idx, KV_FIRST),
+        Axis("e", "feature", Integer(WIDTH), Integer(WIDTH), E_IDX, Integer(0)),
+    )
+    kv_block = Symbol("kv_block", integer=True, nonnegative=True)
+    first = Let("kv_first", Formula(kv_block * BLOCK_KV), (), "i32")
+    grid = (GridDim(kv_block, FloorDiv(kv_len + BLOCK_KV - 1, BLOCK_KV)),)
+    store = Store("dv_out", (b, h, kv_idx, E_IDX), "dv", KEYS)
+    loop = Loop("q", queries, body, (total,))
+    return Kernel("backward", axes, grid, _tensors(), (), (first, loop, store))
+
+
 def _tensors() -> tuple[Buffer, ...]:
     def tensor(name: str, length: Any, last: str, role: str) -> Buffer:
         dims = ("b", "h", "k" if length == kv_len else "q", last)
@@ -181,9 +203,9 @@ def pairs(mask: Boolean, case: Case) -> np.ndarray:
     return np.broadcast_to(np.asarray(shown, dtype=bool), (case.q_len, case.kv_len))
 
 
-def scalars_of(kernel: Kernel, case: Case, q_block: int) -> dict[str, Any]:
-    """The scalar lets of a kernel for one tile of rows, by name."""
-    names = case.names() | {"q_block": q_block}
+def scalars_of(kernel: Kernel, case: Case, instance: dict[str, int]) -> dict[str, Any]:
+    """The scalar lets of a kernel for one program instance, by name."""
+    names = case.names() | instance
     for statement in kernel.body:
         if isinstance(statement, Let) and not statement.axes:
             assert isinstance(statement.value, Formula), statement

@@ -6,7 +6,7 @@ import time
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sympy import Abs, And, Eq, Integer, Max, Min, Ne, Not, Or, Symbol
+from sympy import Abs, And, Eq, Ge, Gt, Integer, Le, Lt, Max, Min, Ne, Not, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
 from attnc.passes.bound_tiles import BoundTiles
