@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 import sympy
-from sympy import Expr, Integer, Rational
+from sympy import Basic, Expr, Integer, Rational
 from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
@@ -161,3 +161,24 @@ def number(text: str) -> Expr:
     if near == 0 and any(c in "123456789" for c in text.lower().split("e")[0]):
         raise BadArithmetic(mistakes.NumberTooSmall)
     return checked(Rational(text))
+
+
+def settled(formula: Basic) -> Basic:
+    """Rebuild a formula until sympy changes nothing more, so that its text reads back to the same.
+
+    sympy leaves -(a + b) and nested conditions as they were put together, but not when built anew.
+    """
+    for _ in range(4):
+        again = _rebuilt(formula, {})
+        if again == formula:
+            break
+        formula = again
+    return formula
+
+
+def _rebuilt(formula: Basic, done: dict[Basic, Basic]) -> Basic:
+    if not formula.args:
+        return formula
+    if formula not in done:
+        done[formula] = formula.func(*(_rebuilt(arg, done) for arg in formula.args))
+    return done[formula]

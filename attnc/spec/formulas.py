@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from sympy import Integer, preorder_traversal
 
@@ -33,7 +34,7 @@ def read_formula(text: FormulaText, role: str, declared: Declared) -> ReadFormul
     tree = text.parse()
     reader = FormulaReader(text, role, declared)
     read = reader.condition if role == "mask" else reader.number
-    formula = read(tree, f"a {role}")
+    formula = cast(Formula, arithmetic.settled(read(tree, f"a {role}")))
     _check_finished(text, role, formula)
     fixes_heads = reader.fixes_heads or _names_head(formula)
     return ReadFormula(formula, frozenset(reader.used), fixes_heads)

@@ -86,13 +86,13 @@ def _round_trip(text: str, role: str) -> None:
     assert plain(again) == written
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(conditions)
 def test_masks_read_back(text: str) -> None:
     _round_trip(text, "mask")
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scores)
 def test_scores_read_back(text: str) -> None:
     _round_trip(text, "score")
