@@ -42,7 +42,7 @@ def read_spec(path: Path) -> AttentionSpec:
     return parse_spec(read_text(path), path)
 
 
-def parse_spec(text: str, path: Path | str = "<spec>") -> AttentionSpec:
+def parse_spec(text: str, path: Path | str = "spec.yaml") -> AttentionSpec:
     """Check the text of a spec.  `path` is what errors show, and its stem the default name.
 
     Raises: SpecErrors with every mistake.

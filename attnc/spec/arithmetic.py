@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import sympy
 from sympy import Basic, Expr, Integer, Rational
-from sympy.logic.boolalg import Boolean
+from sympy.logic.boolalg import And, Boolean, Or
 
 from attnc import symbols
 from attnc.errors import SpecError
@@ -161,6 +161,14 @@ def number(text: str) -> Expr:
     if near == 0 and any(c in "123456789" for c in text.lower().split("e")[0]):
         raise BadArithmetic(mistakes.NumberTooSmall)
     return checked(Rational(text))
+
+
+def negation(condition: Boolean) -> Boolean:
+    """Give the opposite condition, with the negation carried down to the comparisons."""
+    if isinstance(condition, (And, Or)):
+        join = Or if isinstance(condition, And) else And
+        return join(*(negation(arg) for arg in condition.args))
+    return sympy.Not(condition)
 
 
 def settled(formula: Basic) -> Basic:

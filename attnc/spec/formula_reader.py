@@ -201,7 +201,7 @@ class FormulaReader:
     def _unary(self, node: ast.UnaryOp) -> Formula:
         if isinstance(node.op, (ast.Invert, ast.Not)):
             sign = "~" if isinstance(node.op, ast.Invert) else "not"
-            return sympy.Not(self.condition(node.operand, f"what stands after {sign}"))
+            return arithmetic.negation(self.condition(node.operand, f"what stands after {sign}"))
         value = self.number(node.operand, "what a sign stands before")
         return -value if isinstance(node.op, ast.USub) else value
 
@@ -266,7 +266,7 @@ class FormulaReader:
         yes, third = self.value(a), "the third argument of where, like the second,"
         if is_condition(yes):
             no = self.condition(b, third)
-            return sympy.Or(sympy.And(condition, yes), sympy.And(sympy.Not(condition), no))
+            return sympy.Or(sympy.And(condition, yes), sympy.And(arithmetic.negation(condition), no))
         return symbols.Where(condition, yes, self.number(b, third))  # pyright: ignore
 
 

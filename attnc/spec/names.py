@@ -1,9 +1,10 @@
-"""Which names a user may give: ASCII identifiers that neither Python, formulas nor generated code use."""
+"""Which names a user may give: ASCII identifiers that Python, formulas and generated code leave free."""
 
 from __future__ import annotations
 
 import keyword
 import re
+import sys
 
 from attnc.spec import mistakes
 from attnc.spec.arithmetic import EXTREMES, FUNCTIONS
@@ -12,137 +13,54 @@ from attnc.spec.yaml_reader import Scalar
 
 MAX_NAME = 60
 
-INDICES = ("b", "h", "h_kv", "q_idx", "kv_idx", "q_len", "kv_len", "q_pos", "d", "score")
-WORDS = (
-    "inf",
-    "nan",
-    "true",
-    "false",
-    "True",
-    "False",
-    "None",
-    "where",
-    "top_left",
-    "none",
-    "auto",
+_FORMULA_WORDS = frozenset(
+    """
+    b h h_kv q_idx kv_idx q_len kv_len q_pos d score inf nan true false True False None where
+    top_left bottom_right none auto batch heads kv_heads
+    """.split()
+) | {*FUNCTIONS, *EXTREMES, *BLOCKS}
+_GENERATED_WORDS = frozenset(  # what the generated module calls its own things, and what it calls
+    """
+    torch triton tl math dataclasses typing os sys warnings annotations functools collections
+    q k v out lse scale schedule return_aux head_gate sink aux Aux attention reference attnc
+    self cls device dtype stream grid launch max_score entropy key_mass dropout seed grad forward
+    backward m l acc
+    abs all any bool dict enumerate eval exec float getattr hash id int isinstance len list map
+    object open print property range repr reversed round set setattr slice sorted str sum super
+    tuple type zip compile input next iter callable vars format filter
+    """.split()
 )
-GENERATED = (  # what the generated module's own code is called or calls
-    *(
-        "torch",
-        "triton",
-        "tl",
-        "math",
-        "dataclasses",
-        "typing",
-        "os",
-        "sys",
-        "warnings",
-        "annotations",
-    ),
-    *(
-        "q",
-        "k",
-        "v",
-        "out",
-        "lse",
-        "scale",
-        "schedule",
-        "return_aux",
-        "head_gate",
-        "sink",
-        "aux",
-        "Aux",
-    ),
-    *(
-        "attention",
-        "reference",
-        "attnc",
-        "self",
-        "cls",
-        "batch",
-        "heads",
-        "kv_heads",
-        "device",
-        "dtype",
-        "stream",
-    ),
-    *(
-        "max_score",
-        "entropy",
-        "key_mass",
-        "dropout",
-        "seed",
-        "grad",
-        "forward",
-        "backward",
-        "launch",
-        "m",
-        "l",
-        "acc",
-    ),
-)
-BUILTINS = (
-    *(
-        "abs",
-        "all",
-        "any",
-        "bool",
-        "dict",
-        "float",
-        "getattr",
-        "hash",
-        "id",
-        "int",
-        "isinstance",
-        "len",
-        "list",
-    ),
-    *(
-        "max",
-        "min",
-        "object",
-        "open",
-        "print",
-        "range",
-        "repr",
-        "reversed",
-        "round",
-        "set",
-        "setattr",
-        "slice",
-    ),
-    *(
-        "sorted",
-        "str",
-        "sum",
-        "super",
-        "tuple",
-        "type",
-        "zip",
-        "eval",
-        "exec",
-        "property",
-        "compile",
-        "input",
-    ),
-)
+_GENERATED_FORM = re.compile(r".*(_ptr|_stride|__.*)")
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-_GENERATED_SUFFIX = re.compile(r".*(_ptr|_stride|__.*)")
 
 
-def name_problem(name: str) -> str | None:
-    """Say why a param or tensor cannot be called so, or None."""
-    if problem := spec_name_problem(name):
+def check_name(key: Scalar, what: str) -> None:
+    """Raise BadName when a declared param or tensor cannot be called so."""
+    if problem := _declared_problem(key.value):
+        advice = f"choose another name, for example my_{what}"
+        raise mistakes.BadName(key.span, name=key.value, what=what, problem=problem, advice=advice)
+
+
+def _declared_problem(name: str) -> str | None:
+    if problem := _identifier_problem(name):
         return problem
-    if name in INDICES or name in WORDS or name in FUNCTIONS or name in EXTREMES or name in BLOCKS:
+    if name in _FORMULA_WORDS:
         return "formulas use this word already"
-    if name in GENERATED or name in BUILTINS or _GENERATED_SUFFIX.fullmatch(name):
+    if name in _GENERATED_WORDS or _GENERATED_FORM.fullmatch(name):
         return "generated code uses this word already"
     return None
 
 
 def spec_name_problem(name: str) -> str | None:
-    """Say why a spec cannot be called so, or None."""
+    """Say why a spec cannot be called so, or None; its kernel becomes a module of this name."""
+    if problem := _identifier_problem(name):
+        return problem
+    if name in sys.stdlib_module_names or name in ("torch", "triton", "numpy", "attnc"):
+        return "a Python module is called so, which the generated file would hide"
+    return None
+
+
+def _identifier_problem(name: str) -> str | None:
     if not _IDENTIFIER.fullmatch(name):
         return "a name is a letter, then letters, digits and _ (ASCII)"
     if len(name) > MAX_NAME:
@@ -150,10 +68,3 @@ def spec_name_problem(name: str) -> str | None:
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         return "it is a Python keyword"
     return None
-
-
-def check_name(key: Scalar, what: str) -> None:
-    """Raise BadName when a declared param or tensor cannot be called so."""
-    if problem := name_problem(key.value):
-        advice = f"choose another name, for example my_{what}"
-        raise mistakes.BadName(key.span, name=key.value, what=what, problem=problem, advice=advice)

@@ -13,7 +13,7 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*", re.ASCII)
 _NEEDS_QUOTES = re.compile(r"[,\[\]{}:#&*!|>'\"%@`?-]|^\s*$", re.ASCII)
 
 
-def apply_settings(text: str, settings: Texts[str], path: str = "<spec>") -> str:
+def apply_settings(text: str, settings: Texts[str], path: str = "spec.yaml") -> str:
     """Return the text of the spec with each `key.path=value` put into it.
 
     Raises: UserError when a setting is no key=value, SpecErrors when the text is no YAML.

@@ -50,6 +50,7 @@ WRONG: dict[str, str] = {
     "name_not_identifier": f"name: my-spec\n{HEAD}",
     "name_is_code": f"name: 'x\"\"\"; import os'\n{HEAD}",
     "name_is_keyword": f"name: lambda\n{HEAD}",
+    "name_is_module": f"name: torch\n{HEAD}",
     "doc_escapes": f'{HEAD}doc: "a\\x07b"\n',
     "schedule_odd": f"{HEAD}schedule: {{block_q: 65}}\n",
     "schedule_word": f"{HEAD}schedule: fast\n",
