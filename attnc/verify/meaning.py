@@ -302,7 +302,8 @@ class SolverMeaning(Meaning):
     def _loop_number(self, let: Let, place: Place) -> int:
         if self.subject.lets.get(let.name) is let or place.loop is None:
             return -1
-        return self.subject.kernel.body.index(place.loop)
+        body = enumerate(self.subject.kernel.body)
+        return next(number for number, stmt in body if stmt is place.loop)
 
     def _whereabouts(self, let: Let, place: Place) -> tuple[tuple[str, int], ...]:
         """The part of a place that a value may depend on."""

@@ -80,12 +80,12 @@ def _owns(axis: Axis, m: Meaning, place: Place) -> Term:
 def grid_claims(tiling: Tiling) -> list[Claim]:
     """Distinct program numbers are distinct instances, and no two own the same row."""
     return [
-        Claim("the grid's numbers and its instances match one to one", lambda m: _radix(tiling, m)),
+        Claim("the grid's numbers and its instances match one to one", lambda m: _radix(m), False),
         Claim("no row belongs to two tiles", lambda m: _one_tile(tiling, m)),
     ]
 
 
-def _radix(tiling: Tiling, m: Meaning) -> Term:
+def _radix(m: Meaning) -> Term:
     """Digit + extent * rest has one solution with 0 <= digit < extent, whatever extent and rest."""
     extent, rests = m.pick("extent"), [m.pick("rest 1"), m.pick("rest 2")]
     m.given(extent >= 1)

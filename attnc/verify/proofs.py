@@ -27,6 +27,7 @@ from attnc.verify.tightness import tightness_claims
 
 Blocks = tuple[int, int]  # BLOCK_Q, BLOCK_KV
 
+WIDE = (32, 128)
 EFFORT = 4_000_000  # z3's own resource count: about a second or two
 SMALL_LENGTH, SMALL_PARAM = 300, 40
 
@@ -36,7 +37,7 @@ def prove(
 ) -> tuple[Obligation, ...]:
     """Discharge every claim about every kernel of a READY program.
 
-    `blocks`: tile shapes; those of the program's schedule table when left out.
+    `blocks`: tile shapes; those of `shapes_of` when left out.
     Returns: an obligation for each claim, over all tile shapes together; `effort` is z3's resource
     count, which depends on nothing but the program and the spec.
     """
@@ -50,9 +51,12 @@ def prove(
 
 
 def shapes_of(program: Program) -> list[Blocks]:
-    """The distinct tile shapes of a program's schedule table."""
+    """The distinct tile shapes of a program's schedule table, and one that is wide, not tall.
+
+    A call may bring a schedule of its own, so a program must not live on tiles being tall.
+    """
     schedules = (row.schedule for row in program.interface.schedules)
-    return list(dict.fromkeys((s.block_q, s.block_kv) for s in schedules))
+    return list(dict.fromkeys([*((s.block_q, s.block_kv) for s in schedules), WIDE]))
 
 
 def claims_of(tiling: Tiling, spec: AttentionSpec) -> list[Claim]:

@@ -13,7 +13,7 @@ import numpy as np
 import sympy
 from sympy import Basic, Expr
 
-from attnc.symbols import FloorMod, Read, kv_idx
+from attnc.symbols import FloorDiv, FloorMod, Read, kv_idx
 from attnc.verify.access_claims import row_witnesses
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.meaning import ConcreteMeaning, Meaning, Place
@@ -36,6 +36,12 @@ def is_claimed(mask: Basic) -> bool:
     return not any(isinstance(part, Read | FloorMod) and _moves(part) for part in parts)
 
 
+def _divisors(mask: Basic) -> list[Basic]:
+    """Run-time divisors; the claim is made for positive ones, others fall back to every tile."""
+    found = {part.args[1] for part in mask.atoms(FloorDiv) if not part.args[1].is_number}
+    return sorted(found, key=str)
+
+
 def _moves(part: Basic) -> bool:
     return any(str(symbol) in _POSITIONS for symbol in part.free_symbols)
 
@@ -47,6 +53,8 @@ def _wanted(tiling: Tiling, m: Meaning) -> Term:
     place = tiling.tile_at(m, instance, tile)
     visits = (v for loop in tiling.loops for v in tiling.visits(m, loop, place, tile))
     m.given(m.either(*visits))
+    for divisor in _divisors(m.subject.spec.mask):
+        m.given(m.formula(divisor, place.spec_side()) > 0)
     if isinstance(m, ConcreteMeaning):
         return _some_pair(tiling, m, place)
     return m.either(*(tiling.visible(m, there) for there in _candidates(tiling, m, place)))

@@ -90,6 +90,10 @@ class Translator:
         if isinstance(formula, Read):
             indices = [self.translate(index, resolve, read) for index in formula.indices]
             return read(formula.tensor, indices)
+        if isinstance(formula, sympy.Mul) and any(isinstance(a, sympy.Add) for a in formula.args):
+            spread = sympy.expand_mul(formula, deep=False)  # one atom a product, however written
+            if spread != formula:
+                return self.translate(spread, resolve, read)
         if isinstance(formula, sympy.Mul):
             special = self._quotient_times_divisor(formula, resolve, read)
             if special is not None:

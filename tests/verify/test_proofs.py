@@ -40,7 +40,7 @@ def with_loops(change) -> Program:
 
 def test_a_right_program_is_proved_at_several_tile_shapes() -> None:
     found = prove(SPEC, READY, [(128, 64), (16, 32)])
-    assert len(found) > 30
+    assert len(found) > 25
     assert {o.status for o in found} == {"proved"}
 
 
@@ -59,7 +59,7 @@ def test_effort_is_the_same_every_time() -> None:
 
 
 def test_the_schedule_table_says_which_shapes_to_prove() -> None:
-    assert proofs.shapes_of(READY) == [(32, 16)]
+    assert proofs.shapes_of(READY) == [(32, 16), proofs.WIDE]
 
 
 def test_a_missing_masked_loop_is_refuted() -> None:
@@ -87,7 +87,7 @@ def test_an_unmasked_loop_that_goes_too_far_is_refuted() -> None:
 
     found = unproved(with_loops(far))
     assert found["loop 0: has no mask and visits visible pairs only"].status == "refuted"
-    assert found["loop 0: k_tile stays in bounds"].status == "refuted"
+    assert found["loop 0: k stays in bounds"].status == "refuted"
 
 
 def test_a_mask_that_selects_too_much_is_refuted() -> None:
@@ -110,13 +110,13 @@ def test_an_unguarded_access_is_refuted() -> None:
 
     names = {name for name, o in unproved(edit(READY, unguard)).items() if o.status == "refuted"}
     assert {
-        "q_tile_values stays in bounds",
-        "loop 1: k_tile stays in bounds",
+        "q stays in bounds",
+        "loop 1: k stays in bounds",
         "store to out stays in bounds",
         "store to lse stays in bounds",
-        "loop 1: v_tile reads no key hidden from every row",
+        "loop 1: v reads no key hidden from every row",
     } <= names
-    assert "loop 0: k_tile stays in bounds" not in names  # unmasked tiles lie inside
+    assert "loop 0: k stays in bounds" not in names  # unmasked tiles lie inside
 
 
 def test_a_guard_that_leaves_out_a_key_is_refuted() -> None:
@@ -126,7 +126,7 @@ def test_a_guard_that_leaves_out_a_key_is_refuted() -> None:
             return replace(stmt, value=replace(stmt.value, guard=guard))
         return stmt
 
-    assert unproved(edit(READY, narrow))["loop 1: v_tile leaves out nothing"].status == "refuted"
+    assert unproved(edit(READY, narrow))["loop 1: v leaves out nothing"].status == "refuted"
 
 
 def test_a_wrong_head_is_refuted() -> None:
@@ -135,7 +135,7 @@ def test_a_wrong_head_is_refuted() -> None:
             return replace(stmt, value=replace(stmt.value, expr=FloorMod(Symbol("h"), 2)))
         return stmt
 
-    name = "loop 0: k_tile reads the elements of its batch, head and position"
+    name = "loop 0: k reads the elements of its batch, head and position"
     assert unproved(edit(READY, wrong))[name].status == "refuted"
 
 
