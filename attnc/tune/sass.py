@@ -28,8 +28,8 @@ _OPCODES = {
     "select": "SEL FSEL USEL",
     "convert": "F2FP F2F F2I I2F I2FP FRND UF2FP UI2F PRMT UPRMT",
     "integer": (
-        "IADD3 IADD IMAD LEA LOP3 SHF SHL SHR IABS MOV UMOV UIADD3 UIADD UIMAD ULEA ULOP3 USHF USGXT "
-        "VIADD UVIADD BMSK SGXT LEPC R2UR S2UR S2R CS2R IDP P2R R2P LDC ULDC LDCU"
+        "IADD3 IADD IMAD LEA LOP3 SHF SHL SHR IABS MOV UMOV UIADD3 UIADD UIMAD ULEA ULOP3 USHF "
+        "USGXT VIADD UVIADD BMSK SGXT LEPC R2UR S2UR S2R CS2R IDP P2R R2P LDC ULDC LDCU"
     ),
     "shared load": "LDS LDSM",
     "shared store": "STS STSM",
@@ -101,7 +101,7 @@ class MachineCode:
                 yield self.labels[target[1]], number
 
     def _returns_from_waiting(self, number: int) -> bool:
-        """Whether a jump ends an out-of-line wait for a barrier, which is no loop of the program."""
+        """Whether a jump ends an out-of-line wait for a barrier, no loop of the program."""
         jump = self.instructions[number]
         if jump.guarded or re.search(r"\bU?P\d", jump.text):
             return False

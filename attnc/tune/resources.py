@@ -1,0 +1,186 @@
+"""What a schedule costs on a target, read from machine code; no GPU is needed.
+
+Triton compiles what cannot run without a word: too much shared memory fails at launch, too much
+tensor memory gives a kernel that does nothing.  So the limits are compared here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from attnc.runtime.loader import load_text
+from attnc.targets import Target, find_target
+from attnc.tune.amdgcn import kind_of, parse_amdgcn
+from attnc.tune.crosscompile import Launch, capture, compile_launch
+from attnc.tune.mix import LoopMix, name_loops
+from attnc.tune.operands import FIELDS, Operands, call_launcher
+from attnc.tune.sass import read_cubin
+from attnc.tune.ttir import masked_loads_without_other
+
+LAUNCHER = "launch_forward"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """One kernel, compiled for one target with one schedule."""
+
+    kernel: str
+    target: str
+    element: str  # fp16 | bf16 | fp32
+    schedule: tuple[tuple[str, int], ...]
+    registers: int
+    spills: int  # instructions (AMD: registers) that go to local memory
+    shared_bytes: int
+    shared_limit: int
+    tensor_columns: int
+    tensor_limit: int
+    matrix_instructions: tuple[tuple[str, int], ...]
+    loops: tuple[LoopMix, ...]
+    findings: tuple[str, ...]  # masked loads without `other`
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why it cannot run there; empty when it fits."""
+        found = []
+        if self.shared_bytes > self.shared_limit:
+            found.append(f"{self.shared_bytes} bytes of shared memory, limit {self.shared_limit}")
+        if self.tensor_columns > self.tensor_limit:
+            found.append(f"{self.tensor_columns} tensor-memory columns, limit {self.tensor_limit}")
+        if not self.loops:
+            found.append("the compiled kernel is empty: no loop is in it")
+        return tuple(found)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a block of it can run on the target."""
+        return not self.problems
+
+    @property
+    def exp2_per_score(self) -> float:
+        """Exponentials of the first loop's iteration, per score of its tile."""
+        schedule, lanes = dict(self.schedule), find_target(self.target).warp_size
+        scores = schedule["block_q"] * schedule["block_kv"]
+        return (
+            self.loops[0].count("exp2") * lanes * schedule["warps"] / scores if self.loops else 0.0
+        )
+
+    @property
+    def text(self) -> str:
+        """One line, and one more for each thing that is wrong."""
+        loops = " + ".join(f"{loop.total} {loop.phase}" for loop in self.loops)
+        matrix = ", ".join(f"{count} {name}" for name, count in self.matrix_instructions)
+        head = (
+            f"{self.target} {self.element} {schedule_text(dict(self.schedule))}: "
+            f"{self.registers} registers, {self.spills} spills, "
+            f"{self.shared_bytes} of {self.shared_limit} bytes shared, "
+            f"{matrix or 'no matrix instructions'}, loop {loops or 'none'}"
+        )
+        return "\n".join([head, *(f"  {one}" for one in (*self.problems, *self.findings))])
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        plain = asdict(self) | {"fits": self.fits, "problems": list(self.problems)}
+        plain["schedule"] = dict(self.schedule)
+        plain["matrix_instructions"] = dict(self.matrix_instructions)
+        plain["loops"] = [
+            {"phase": one.phase, "total": one.total, **dict(one.counts)} for one in self.loops
+        ]
+        return plain
+
+
+def report(
+    source: str,
+    operands: Operands,
+    target: str,
+    element: str,
+    schedule: Mapping[str, int],
+    stem: str = "kernel",
+) -> tuple[KernelResources, ...]:
+    """Compile every kernel that a generated module's launcher launches.
+
+    source: the generated text.  element: fp16 | bf16 | fp32.  schedule: block_q, block_kv, warps,
+    stages.  Equal arguments are compiled once in a process.
+    Raises: UnknownTarget, RefusedTarget.
+    """
+    fields = tuple((field, schedule[field]) for field in FIELDS)
+    return _report(source, operands, find_target(target), element, fields, stem)
+
+
+def schedule_text(schedule: Mapping[str, int]) -> str:
+    """Write a schedule as 128x64, 8 warps, 3 stages."""
+    tile = f"{schedule['block_q']}x{schedule['block_kv']}"
+    return f"{tile}, {schedule['warps']} warps, {schedule['stages']} stages"
+
+
+@functools.cache
+def _report(
+    source: str,
+    operands: Operands,
+    target: Target,
+    element: str,
+    fields: tuple[tuple[str, int], ...],
+    stem: str,
+) -> tuple[KernelResources, ...]:
+    module = _module(source, stem)
+    launcher = getattr(module, LAUNCHER)
+    launches = capture(module, lambda: call_launcher(launcher, operands, element, dict(fields)))
+    return tuple(_measure(launch, target, element, fields) for launch in launches)
+
+
+@functools.cache
+def _module(source: str, stem: str) -> Any:
+    return load_text(source, stem, interpret=False)
+
+
+def _measure(
+    launch: Launch, target: Target, element: str, fields: tuple[tuple[str, int], ...]
+) -> KernelResources:
+    compiled = compile_launch(launch, target)
+    blank = KernelResources(
+        kernel=launch.name,
+        target=target.name,
+        element=element,
+        schedule=fields,
+        registers=0,
+        spills=0,
+        shared_bytes=compiled.metadata.shared,
+        shared_limit=target.shared_bytes,
+        tensor_columns=getattr(compiled.metadata, "tmem_size", 0) or 0,
+        tensor_limit=target.tensor_columns,
+        matrix_instructions=(),
+        loops=(),
+        findings=tuple(masked_loads_without_other(compiled.asm["ttir"])),
+    )
+    if target.vendor == "amd":
+        return _with_assembly(blank, compiled.asm["amdgcn"])
+    return _with_machine_code(blank, compiled.asm["cubin"])
+
+
+def _with_machine_code(blank: KernelResources, cubin: bytes) -> KernelResources:
+    code = read_cubin(cubin)
+    return replace(
+        blank,
+        registers=code.registers,
+        spills=code.spills,
+        matrix_instructions=_counted(code.matrix_instructions()),
+        loops=name_loops([[one.kind for one in body] for body in code.hot_loops()]),
+    )
+
+
+def _with_assembly(blank: KernelResources, text: str) -> KernelResources:
+    code = parse_amdgcn(text)
+    return replace(
+        blank,
+        registers=code.registers,
+        spills=code.spills,
+        matrix_instructions=_counted(code.matrix_instructions()),
+        loops=name_loops([[kind_of(opcode) for opcode in body] for body in code.hot_loops()]),
+    )
+
+
+def _counted(names: list[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(Counter(names).items()))
