@@ -27,7 +27,7 @@ def header_lines(program: Program) -> tuple[str, ...]:
 
 def spec_lines(interface: Interface) -> tuple[str, ...]:
     """The spec's text, for comment lines."""
-    return tuple(visible(line) for line in interface.spec_text.split("\n"))
+    return tuple(visible(line) for line in interface.spec_text.removesuffix("\n").split("\n"))
 
 
 def path_text(path: str) -> str:

@@ -204,16 +204,15 @@ class TritonText:
         groups: dict[tuple[str, ...], list[Text]] = {}
         for part in parts:
             groups.setdefault(part.axes, []).append(part)
-        texts = []
-        for group_axes, group in groups.items():
-            text = (
-                Text(symbol.join(part.within(ATOM) for part in group), COMPARISON, group_axes)
-                if len(group) > 1
-                else group[0]
-            )
-            texts.append(Text(*_widened(text, axes, ATOM), axes))
-        if len(texts) == 1:
-            return texts[0]
+        joined = [
+            Text(symbol.join(part.within(ATOM) for part in group), COMPARISON, group_axes)
+            if len(group) > 1
+            else group[0]
+            for group_axes, group in groups.items()
+        ]
+        if len(joined) == 1:
+            return joined[0]
+        texts = [Text(*_widened(text, axes, ATOM), axes) for text in joined]
         return Text(symbol.join(text.within(ATOM) for text in texts), COMPARISON, axes)
 
     def _not(self, formula: Basic, order: tuple[str, ...]) -> Text:

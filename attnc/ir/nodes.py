@@ -186,6 +186,7 @@ class Reduce(Node):
     where: Boolean = true
     follows: str | None = None
     repair: Expr | None = None
+    note: str = ""  # where `where` comes from
 
 
 @dataclass(frozen=True, slots=True)

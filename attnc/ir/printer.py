@@ -174,7 +174,7 @@ def _reduce(node: Reduce) -> Iterator[str]:
         text += f" following {node.follows}"
     if node.repair is not None:
         text += f" repaired by {formula_text(node.repair)}"
-    yield f"reduce {node.name}{_shape(node.axes)} := {text}"
+    yield f"reduce {node.name}{_shape(node.axes)} := {text}{_remark(node.note)}"
 
 
 @_lines.register

@@ -37,7 +37,7 @@ def add_column_test(
             Formula(And(Or(*wheres), outer.index < outer.size)),
             (outer.name, inner.name),
             "i1",
-            "pairs that the mask shows",
+            loop.reductions[0].note or "pairs that the mask shows",
         ),
         Let(seen, Collapse("any", visible, outer.name), (inner.name,), "i1", "by some row"),
     )

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import sympy
 from sympy import Basic, Expr, Float, Integer, Max, S, Symbol, exp
-from sympy.logic.boolalg import Boolean, BooleanTrue
+from sympy.logic.boolalg import BooleanTrue
 
 from attnc.algebra import factors_along
 from attnc.ir.functions import Anchor, Exp2, new, old, tile_symbol
@@ -125,7 +125,7 @@ class _Lowering:
     def _maximum(self, reduction: Reduce) -> None:
         positive, score = _positive_factor(reduction.element, reduction.over, self.varies)
         tile_axes = (*reduction.axes, reduction.over)
-        score = self._select(score, reduction.where, tile_axes)
+        score = self._select(score, reduction, tile_axes)
         largest = self._let("tile_max", Collapse("max", str(score), reduction.over), reduction.axes)
         raised = Formula(Max(tile_symbol(reduction.name), largest * positive))
         moved = self._let(f"{reduction.name}_new", raised, reduction.axes)
@@ -134,13 +134,13 @@ class _Lowering:
             note = "an empty row keeps -inf out of the exponents"
             self._let("anchor", Formula(Anchor(moved)), reduction.axes, note=note)
 
-    def _select(self, score: Expr, where: Boolean, axes: tuple[str, ...]) -> Symbol:
+    def _select(self, score: Expr, reduction: Reduce, axes: tuple[str, ...]) -> Symbol:
         """The score, -inf where hidden."""
-        if isinstance(where, BooleanTrue):
+        visible = reduction.where
+        if isinstance(visible, BooleanTrue):
             return self._named(score, axes, "score")
-        visible = (
-            where if isinstance(where, Symbol) else self._let("visible", Formula(where), axes, "i1")
-        )
+        if not isinstance(visible, Symbol):
+            visible = self._let("visible", Formula(visible), axes, "i1", reduction.note)
         label = f"{score}_visible" if isinstance(score, Symbol) else "score_visible"
         chosen = self._let(
             label, Formula(Where(Symbol(str(visible)), score, S.NegativeInfinity)), axes

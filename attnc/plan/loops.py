@@ -12,7 +12,7 @@ the factors that do not vary along the keys leave the sum.
 from __future__ import annotations
 
 import sympy
-from sympy import Basic, Expr, Integer, S, Symbol, exp, log
+from sympy import Basic, Expr, Integer, S, Symbol, exp, log, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
@@ -180,6 +180,9 @@ class _KernelPlan:
             else ""
         )
 
+    def _mask_note(self) -> str:
+        return "" if self.flow.spec.mask == true else f"mask: {self.flow.spec.mask_text}"
+
     def _reads_reduction(self, formula: Basic) -> bool:
         return any(
             isinstance(self.flow.values.get(symbol.name), LogSumExp)
@@ -204,10 +207,10 @@ class _KernelPlan:
 
     def _log_sum_exp(self, name: str, operand: str, where: Boolean) -> list[Stmt]:
         t, row_max, row_sum = (value_symbol(n) for n in (operand, ROW_MAX, ROW_SUM))
-        largest = Reduce(ROW_MAX, "max", "k", t, ("q",), S.NegativeInfinity, self._in_range(where))
-        total = Reduce(
-            ROW_SUM, "sum", "k", exp(t - row_max), ("q",), Integer(0), self._in_range(where)
-        )
+        shown, note = self._in_range(where), self._mask_note()
+        largest = Reduce(ROW_MAX, "max", "k", t, ("q",), S.NegativeInfinity, shown, note=note)
+        weights = exp(t - row_max)
+        total = Reduce(ROW_SUM, "sum", "k", weights, ("q",), Integer(0), shown, note=note)
         self.written_out[value_symbol(name)] = row_max + LOG_ROW_SUM
         logarithm = row_max + Log2(row_sum) * log(2)
         lse = Let(
@@ -228,7 +231,9 @@ class _KernelPlan:
         }
         outside, inside = factors_along(element, "k", varies)
         where = self._in_range(operation.where)
-        total = Reduce(ACCUMULATOR, "sum", "k", inside, ("q", "e"), Integer(0), where)
+        total = Reduce(
+            ACCUMULATOR, "sum", "k", inside, ("q", "e"), Integer(0), where, note=self._mask_note()
+        )
         factor = Let(
             "inverse", Formula(outside), ("q",), note="a row that sees nothing divides by nothing"
         )
