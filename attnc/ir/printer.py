@@ -40,6 +40,7 @@ from attnc.ir.nodes import (
 )
 
 _INDENT = "    "
+_WIDEST = next(field.default for field in fields(Axis) if field.name == "piece")
 
 
 def print_ir(node: Node) -> str:
@@ -110,10 +111,11 @@ def _kernel(node: Kernel) -> Iterator[str]:
 
 @_lines.register
 def _axis(node: Axis) -> Iterator[str]:
+    cut = node.role == "feature" or node.piece != _WIDEST  # only features are ever cut
     yield (
         f"axis {node.name}: {node.role}, size {formula_text(node.size)}, "
         f"tile {formula_text(node.tile)}, {node.index} from {formula_text(node.first)}"
-        + (f", pieces up to {node.piece}" if node.role == "feature" else "")
+        + (f", pieces up to {node.piece}" if cut else "")
     )
 
 

@@ -77,6 +77,8 @@ def _another(value: object) -> object:
     match value:
         case bool():
             return not value
+        case int():
+            return value + 1
         case str():
             return value + "_2"
         case sympy.Basic():
