@@ -6,7 +6,7 @@ to spec.  The rule walks a ladder of tiles, best first; the first one to keep fo
   registers  what a thread holds (accumulator, scores, probabilities) stays below the point from
              which ptxas was seen to spill, per kind of matrix unit
   columns    tensor memory of sm_100 suffices (else Triton writes an empty kernel and says nothing)
-  unrolling  a float32 product without a matrix unit unrolls to at most 1024 multiply-adds a thread
+  unrolling  a float32 product without a matrix unit unrolls to at most 512 multiply-adds a thread
 Where the figures come from: cross-compiled prototypes of the kernel's text, Triton 3.8, head dims
 16 to 1024.  `attnc compile --target` measures what the rule only estimates.
 """
@@ -29,7 +29,7 @@ WIDEST_PIECE = 128
 NARROWEST_PIECE = 16
 ROWS_OF_WGMMA = 64  # fewer rows and Triton falls back to mma
 SLACK = 1536  # bytes for barriers and for reductions across warps
-UNROLLED = 1024  # multiply-adds of one thread and tile
+UNROLLED = 512  # multiply-adds of one thread and tile
 
 # (block_q, block_kv, warps), best first.
 LADDER = (
@@ -39,7 +39,7 @@ LADDER = (
 # A warp of AMD has 64 lanes, so four do the work of eight.
 AMD_LADDER = ((128, 64, 4), (128, 32, 4), (64, 32, 4), (64, 16, 4), (32, 16, 4), (16, 16, 4))
 # Float32 products without a matrix unit.
-UNROLLED_LADDER = ((64, 32, 8), (32, 32, 4), (32, 16, 4), (16, 16, 4), (16, 16, 8))
+UNROLLED_LADDER = ((64, 32, 8), (32, 32, 8), (32, 16, 8), (16, 16, 4), (16, 16, 8))
 
 
 # Above head dim 128 mma has no tile that is both wide and free of spills; a handful is cheaper.
@@ -117,13 +117,10 @@ def choose_schedule(target: Target, demand: Demand) -> Schedule:
 
 def pieces(size: int) -> tuple[int, ...]:
     """Cut a head dim into powers of two, 16 to 128, widest first; only the last may be padded."""
-    widths = []
-    while size > 0:
-        width = WIDEST_PIECE
-        while width > max(size, NARROWEST_PIECE):
-            width //= 2
-        widths.append(width)
-        size -= width
+    widths, left = [], -(-size // NARROWEST_PIECE) * NARROWEST_PIECE
+    while left > 0:
+        widths.append(min(WIDEST_PIECE, 1 << (left.bit_length() - 1)))
+        left -= widths[-1]
     return tuple(widths)
 
 
