@@ -1,7 +1,7 @@
 """What attnc says when the user's input is wrong: a place, the mistake, a remedy.
 
-Every error here ends a command with exit status 2 and no traceback.  Anything else that is raised is
-a bug of attnc's own.
+Every error here ends a command with exit status 2 and no traceback.  Anything else that is raised
+is a bug of attnc's own.
 """
 
 from __future__ import annotations

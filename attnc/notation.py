@@ -1,22 +1,24 @@
 """Write a formula back in the spec language, for headers, comments and explanations.
 
-What `plain` writes, `spec/formulas.py` reads back to an equal formula.
+What `plain` writes, `spec/formulas.py` reads back to an equal formula.  Inside, parts are `Any`:
+sympy's own annotations are too loose to say more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import permutations
+from typing import Any
 
 import sympy
 from sympy import Add, And, Expr, Integer, Mul, Not, Or, Pow, Rational, Symbol
 from sympy.core.relational import Relational
-from sympy.logic.boolalg import BooleanFalse, BooleanTrue
+from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
 from attnc.symbols import Formula
 
-# How tightly a part binds, as in Python: a part is put in parentheses where it binds looser than its place.
+# How tightly a part binds, as in Python; a part that binds looser than its place takes parentheses.
 _OR, _AND, _NOT, _COMPARE, _SUM, _SIGN, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4, 5, 6, 7, 8, 9
 _LOOSE = 0
 _COMPARED = _SUM  # a side of a comparison
@@ -46,21 +48,27 @@ def plain(formula: Formula) -> str:
     return _write(formula)[0]
 
 
-def _write(formula: Formula) -> tuple[str, int]:
+def _write(formula: Any) -> tuple[str, int]:
     """The text of a part and how tightly it binds."""
     match formula:
         case Symbol():
             return str(formula), _ATOM
         case Rational():
             return _rational(formula)
-        case BooleanTrue() | BooleanFalse():
-            return str(formula).lower(), _ATOM
         case Add():
             return _sum(formula)
         case Mul():
             return _product(formula)
         case Pow():
             return _power(formula)
+        case Boolean():
+            return _condition(formula)
+        case _:
+            return _call(formula)
+
+
+def _condition(formula: Any) -> tuple[str, int]:
+    match formula:
         case Relational():
             return _comparison(formula)
         case And():
@@ -70,10 +78,10 @@ def _write(formula: Formula) -> tuple[str, int]:
         case Not():
             return f"~{_at(formula.args[0], _ATOM)}", _ATOM
         case _:
-            return _call(formula)
+            return str(formula).lower(), _ATOM  # true or false
 
 
-def _at(formula: Formula, place: int) -> str:
+def _at(formula: Any, place: int) -> str:
     """The text of a part, in parentheses where it binds looser than its place."""
     text, binds = _write(formula)
     return text if binds >= place and not (binds == _COMPARE and place > _LOOSE) else f"({text})"
@@ -89,7 +97,7 @@ def _rational(value: Rational) -> tuple[str, int]:
 
 
 def _whole(value: int) -> str:
-    """A whole number; one past 2**53 is written as a decimal, since formulas count only up to there."""
+    """A whole number; past 2**53 as a decimal, since formulas count only up to there."""
     return str(value) if abs(value) <= 2**53 else f"{value}.0"
 
 
@@ -99,7 +107,7 @@ def _decimal(value: Rational) -> str | None:
     return text if text and "e" not in text and len(text) < 7 and Rational(text) == value else None
 
 
-def _sum(formula: Expr) -> tuple[str, int]:
+def _sum(formula: Any) -> tuple[str, int]:
     """Positive terms first, so that a sum seldom opens with a minus."""
     terms = sorted(
         formula.as_ordered_terms(), key=lambda term: (_is_negative(term), bool(term.is_number))
@@ -110,11 +118,11 @@ def _sum(formula: Expr) -> tuple[str, int]:
     return text, _SUM
 
 
-def _is_negative(term: Expr) -> bool:
+def _is_negative(term: Any) -> bool:
     return bool(term.could_extract_minus_sign()) and not isinstance(term, Add)
 
 
-def _product(formula: Expr) -> tuple[str, int]:
+def _product(formula: Any) -> tuple[str, int]:
     """Numerator, then each divisor: `x*y/2/sqrt(d)` is read from the left."""
     coefficient, rest = formula.as_coeff_Mul()
     if coefficient < 0:
@@ -134,18 +142,18 @@ def _product(formula: Expr) -> tuple[str, int]:
     return text, _PRODUCT if len(tops) + len(below) > 1 or coefficient.q != 1 else _ATOM
 
 
-def _negated(rest: Expr) -> str:
+def _negated(rest: Any) -> str:
     """A product with a minus before it; -a // b would be read as (-a) // b."""
     floors = isinstance(rest, (Add, symbols.FloorDiv, symbols.FloorMod))
     text = plain(rest)
     return f"-({text})" if floors or text.startswith("-") else f"-{text}"
 
 
-def _is_divisor(factor: Expr) -> bool:
+def _is_divisor(factor: Any) -> bool:
     return isinstance(factor, Pow) and factor.exp.is_Rational and factor.exp < 0
 
 
-def _take_log2(factors: list[Expr]) -> list[str]:
+def _take_log2(factors: list[Any]) -> list[str]:
     """Take log(x)/log(2) out of the factors, as log2(x)."""
     divisor = 1 / sympy.log(2)
     logs = [factor for factor in factors if isinstance(factor, sympy.log)]
@@ -156,7 +164,7 @@ def _take_log2(factors: list[Expr]) -> list[str]:
     return [f"log2({plain(logs[0].args[0])})"]
 
 
-def _power(formula: Expr) -> tuple[str, int]:
+def _power(formula: Any) -> tuple[str, int]:
     base, exponent = formula.base, formula.exp
     if exponent == Rational(1, 2):
         return f"sqrt({plain(base)})", _ATOM
@@ -167,12 +175,12 @@ def _power(formula: Expr) -> tuple[str, int]:
     return f"{_at(base, _ATOM)}**{_at(exponent, _ATOM)}", _POWER
 
 
-def _comparison(formula: Relational) -> tuple[str, int]:
+def _comparison(formula: Any) -> tuple[str, int]:
     left, right = formula.args
     return f"{_at(left, _COMPARED)} {_SIGNS[type(formula)]} {_at(right, _COMPARED)}", _COMPARE
 
 
-def _conjunction(formula: And) -> tuple[str, int]:
+def _conjunction(formula: Any) -> tuple[str, int]:
     """Conditions joined by &; two bounds of one value as a chain, `low <= x < high`."""
     args = _ordered(formula.args)
     chain = _chain(args)
@@ -185,7 +193,7 @@ def _conjunction(formula: And) -> tuple[str, int]:
     return " & ".join([f"({text})", *(_at(arg, _NOT) for arg in rest)]), _AND
 
 
-def _chain(args: list[Formula]) -> tuple[str, tuple[Formula, ...]] | None:
+def _chain(args: list[Any]) -> tuple[str, tuple[Any, ...]] | None:
     """Two bounds of one value, lower first."""
     for first, second in permutations(args, 2):
         low, high = _bound(first), _bound(second)
@@ -196,14 +204,14 @@ def _chain(args: list[Formula]) -> tuple[str, tuple[Formula, ...]] | None:
     return None
 
 
-def _bound(formula: Formula) -> tuple[Expr, str, Expr] | None:
-    """(a, sign, b) of a relation that says a lies below b, in this order, as the chain must rebuild it."""
+def _bound(formula: Any) -> tuple[Any, str, Any] | None:
+    """(a, sign, b) of a relation that says a lies below b, in the order the chain rebuilds."""
     if isinstance(formula, (sympy.Lt, sympy.Le)):
         return formula.args[0], _SIGNS[type(formula)], formula.args[1]
     return None
 
 
-def _call(formula: Expr) -> tuple[str, int]:
+def _call(formula: Any) -> tuple[str, int]:
     """Functions, tensor reads, floors."""
     if isinstance(formula, symbols.Read):
         return f"{formula.tensor}[{_list(formula.indices)}]", _ATOM
@@ -219,11 +227,11 @@ def _call(formula: Expr) -> tuple[str, int]:
     raise TypeError(f"the spec language has no word for {formula}")
 
 
-def _list(args: Iterable[Formula]) -> str:
+def _list(args: Iterable[Any]) -> str:
     return ", ".join(plain(arg) for arg in args)
 
 
-def _ordered(args: Iterable[Formula]) -> list[Formula]:
+def _ordered(args: Iterable[Any]) -> list[Any]:
     """Arguments in an order that no hash seed changes."""
-    key: Callable[[Formula], object] = sympy.default_sort_key
-    return sorted(args, key=key)  # pyright: ignore[reportArgumentType]
+    key: Callable[[Any], Any] = sympy.default_sort_key
+    return sorted(args, key=key)

@@ -1,13 +1,14 @@
 """The operations of the formula language on sympy, each kept within what a kernel can compute.
 
-Constants fold exactly.  A fold that has no finite real value, or that sympy would take for ever over
-(2**(10**9)), raises `BadArithmetic` with the mistake's class; the caller knows the place.
+Constants fold exactly.  A fold that has no finite real value, or that sympy would take for ever
+over (2**(10**9)), raises `BadArithmetic` with the mistake's class; the caller knows the place.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import sympy
 from sympy import Basic, Expr, Integer, Rational
@@ -15,7 +16,7 @@ from sympy.logic.boolalg import And, Boolean, Or
 
 from attnc import symbols
 from attnc.errors import SpecError
-from attnc.spec import mistakes
+from attnc.spec import formula_mistakes as mistakes
 
 MAX_INTEGER = 2**53  # literals and mask constants: exact in int64 and in float64
 MAX_FLOAT = 3.4e38  # just below the largest float32
@@ -34,7 +35,7 @@ class BadArithmetic(Exception):
         self.facts = facts
 
 
-def checked(value: Expr) -> Expr:
+def checked(value: Any) -> Expr:
     """Return a number or formula after checking that a constant is real, finite and a float32."""
     if isinstance(value, Rational):
         if value and abs(value) < MIN_FLOAT:
@@ -57,16 +58,19 @@ def checked(value: Expr) -> Expr:
 
 
 def divide(a: Expr, b: Expr) -> Expr:
+    """Give a / b."""
     _refuse_zero(b)
     return checked(a / b)
 
 
 def floor_divide(a: Expr, b: Expr) -> Expr:
+    """Give floor(a / b)."""
     _refuse_zero(b)
     return checked(symbols.FloorDiv(a, b))
 
 
 def modulo(a: Expr, b: Expr) -> Expr:
+    """Give a - b * floor(a / b)."""
     _refuse_zero(b)
     return checked(symbols.FloorMod(a, b))
 
@@ -77,7 +81,7 @@ def _refuse_zero(b: Expr) -> None:
 
 
 def power(a: Expr, b: Expr) -> Expr:
-    """a ** b, where b is a small constant or a is a positive constant."""
+    """Give a ** b, where b is a small constant or a is a positive constant."""
     if b.is_Rational and (abs(b) <= MAX_EXPONENT or a in (0, 1, -1)):
         if a.is_zero and b < 0:
             raise BadArithmetic(mistakes.DivisionByZero)
@@ -90,6 +94,7 @@ def power(a: Expr, b: Expr) -> Expr:
 
 
 def logarithm(x: Expr, base: int | None = None) -> Expr:
+    """Give the logarithm of x, natural without a base."""
     if x.is_number and not x.is_positive:
         raise BadArithmetic(mistakes.NotFinite)
     return checked(sympy.log(x) if base is None else sympy.log(x) / sympy.log(base))
@@ -103,6 +108,7 @@ def absolute(x: Expr) -> Expr:
 
 
 def square_root(x: Expr) -> Expr:
+    """Give the root of x, which must not be known to be negative."""
     if x.is_negative:
         raise BadArithmetic(mistakes.NotFinite)
     return checked(sympy.sqrt(x))
@@ -118,7 +124,7 @@ BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "Pow": power,
 }
 
-COMPARE: dict[str, Callable[[Expr, Expr], Boolean]] = {
+COMPARE: dict[str, Callable[[Expr, Expr], Any]] = {
     "Lt": sympy.Lt,
     "LtE": sympy.Le,
     "Gt": sympy.Gt,
@@ -143,7 +149,7 @@ EXTREMES: dict[str, Callable[..., Expr]] = {"min": sympy.Min, "max": sympy.Max}
 
 
 def _exponential(x: Expr, function: Callable[[Expr], Expr], limit: int) -> Expr:
-    """exp or exp2 of x; a constant above the limit is refused before anything evaluates it."""
+    """Give exp or exp2 of x; a constant above the limit is refused before anything evaluates it."""
     if x.is_Rational and x > limit:
         raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
     return checked(function(x))

@@ -34,13 +34,14 @@ class Argument:
     default: object = REQUIRED
 
     def expected(self) -> str:
+        """How errors say what the argument must be."""
         if self.kind is not Kind.WHOLE:
             return self.kind.value
         return f"a whole number of at least {self.least}" + (", or inf" if self.unbounded else "")
 
 
 class BadBlock(Exception):
-    """Say that an argument's value does not fit the block: which argument, what it must be, what it is."""
+    """Say which argument's value does not fit the block, what it must be and what it is."""
 
     def __init__(self, argument: str, expected: str, given: str) -> None:
         super().__init__(argument, expected, given)
@@ -49,7 +50,7 @@ class BadBlock(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A named formula.  `build(heads_q, *values)` gives it in symbols; values follow `arguments`."""
+    """A named formula: `build(heads_q, *values)` gives it; the values follow `arguments`."""
 
     name: str
     arguments: tuple[Argument, ...]

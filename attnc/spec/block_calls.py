@@ -10,7 +10,7 @@ import sympy
 from sympy import Expr, Symbol
 
 from attnc import symbols
-from attnc.spec import mistakes
+from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.block import REQUIRED, Argument, BadBlock, Block, Kind
 from attnc.spec.tensor_reads import declared_tensor
 from attnc.symbols import Formula
@@ -68,7 +68,9 @@ def _bind(
     names = [argument.name for argument in block.arguments]
     problem = ""
     if len(args) > len(names):
-        problem = f"takes at most {len(names)} argument{'s' if len(names) > 1 else ''}, not {len(args)}"
+        problem = (
+            f"takes at most {len(names)} argument{'s' if len(names) > 1 else ''}, not {len(args)}"
+        )
     given = dict(zip(names, args, strict=False))
     for keyword in keywords:
         if keyword.arg not in names:

@@ -6,6 +6,7 @@ Adding one is adding an entry to `_ENTRIES`: its arguments, its formula, its mea
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 from sympy import (
     Abs,
@@ -33,6 +34,10 @@ from attnc.spec.schema import Tensor
 from attnc.symbols import FloorMod, Read, Where, b, h, kv_idx, q_idx, q_pos, tensor_symbol
 
 
+def _equal(a: Any, b: Any) -> Any:
+    return Eq(a, b)
+
+
 def _causal(heads: int, alignment: str) -> Boolean:
     return Le(kv_idx, q_idx if alignment == "top_left" else q_pos)
 
@@ -58,14 +63,14 @@ def _global_tokens(heads: int, n: Expr) -> Boolean:
 def _dilated(heads: int, n: Expr, step: Expr) -> Boolean:
     # The tight bound: the next multiple of step inside abs(...) < n * step is (n - 1) * step.
     near = true if n == oo else Le(Abs(q_pos - kv_idx), (n - 1) * step)
-    return And(near, Eq(FloorMod(q_pos - kv_idx, step), 0))
+    return And(near, _equal(FloorMod(q_pos - kv_idx, step), Integer(0)))
 
 
 def _documents(heads: int, ids: Tensor) -> Boolean:
     if ids.shape != ("batch", "kv_len") or not ids.dtype.startswith("int"):
         raise BadBlock("ids", "an int32 or int64 tensor [batch, kv_len]", _described(ids))
     table = tensor_symbol(ids.name, ids.dtype)
-    return And(Eq(Read(table, b, q_pos), Read(table, b, kv_idx)), Le(0, q_pos))
+    return And(_equal(Read(table, b, q_pos), Read(table, b, kv_idx)), Le(0, q_pos))
 
 
 def _softcap(heads: int, x: Expr, c: Expr) -> Expr:
@@ -79,12 +84,12 @@ def _alibi(heads: int, x: Expr) -> Expr:
 def slope(heads: int) -> Expr:
     """Give ALiBi's slope of head h, for any number of heads.
 
-    Source: Press et al. 2022, arXiv:2108.12409; for other than powers of two, the authors' get_slopes.
+    Source: Press et al. 2022, arXiv:2108.12409; the authors' get_slopes for other head counts.
     """
     c = 1 << (heads.bit_length() - 1)
     low = Pow(2, -Rational(8, c) * (h + 1))
     high = Pow(2, -Rational(4, c) * (2 * (h - c) + 1))
-    return low if c == heads else Where(Lt(h, c), low, high)
+    return low if c == heads else cast(Expr, Where(Lt(h, c), low, high))
 
 
 def _relative_bias(heads: int, x: Expr, table: Tensor) -> Expr:

@@ -1,14 +1,15 @@
 """T5's bucket of a distance, exact for every integer whatever a kernel's log rounds to.
 
-T5 puts distance n >= e into bucket e + floor(L log(n / e) / log(max_distance / e)).  At n = 16, 32, 64
-the quotient is a whole number, and a float32 log may land on either side of it.  So the formula adds a
-small rational before the floor: half the smallest step by which any distance misses the next whole
-number, found here in exact integer arithmetic.
+T5 puts distance n >= e into bucket e + floor(L log(n / e) / log(max_distance / e)).  At n = 16, 32,
+64 the quotient is a whole number, and a float32 log may land on either side of it.  So the formula
+adds a small rational before the floor: half the smallest step by which any distance misses the next
+whole number, found here in exact integer arithmetic.
 """
 
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from sympy import Abs, Expr, Gt, Integer, Max, Min, Rational, log
 
@@ -21,7 +22,7 @@ def bucket(distance: Expr, buckets: int, max_distance: int, bidirectional: bool)
     """Give T5's bucket of a distance (key position minus query position).
 
     Raises: ValueError, saying what max_distance must be, when the buckets cannot be told apart.
-    Source: Raffel et al. 2020, arXiv:1910.10683; `_relative_position_bucket` of the authors' mesh code.
+    Source: Raffel et al. 2020, arXiv:1910.10683; `_relative_position_bucket` in their code.
     """
     if not bidirectional:
         return _one_sided(Max(-distance, Integer(0)), buckets, max_distance)
@@ -39,10 +40,11 @@ def _one_sided(n: Expr, buckets: int, max_distance: int) -> Expr:
     nudge = _nudge(exact, steps, max_distance)
     # Max keeps the log away from zero where the other branch is taken.
     far = log(Max(n, exact) / exact) * steps / log(Rational(max_distance, exact)) + nudge
-    return Where(n < exact, n, Min(exact + FloorDiv(far, Integer(1)), buckets - 1))
+    floor = cast(Expr, FloorDiv(far, Integer(1)))
+    return cast(Expr, Where(n < exact, n, Min(exact + floor, buckets - 1)))
 
 
-def _nudge(exact: int, steps: int, max_distance: int) -> Rational:
+def _nudge(exact: int, steps: int, max_distance: int) -> Expr:
     """A power of two, at most half of what any distance misses the next whole number by."""
     gap = 1.0
     for k in range(1, steps):
@@ -50,7 +52,7 @@ def _nudge(exact: int, steps: int, max_distance: int) -> Rational:
         gap = min(gap, k - steps * math.log(below / exact) / math.log(max_distance / exact))
     if gap / 4 < steps * _ROUNDING:
         raise ValueError("smaller, so that float32 can tell the buckets apart")
-    return Rational(1, 2 ** math.ceil(math.log2(2 / gap)))
+    return Integer(1) / 2 ** math.ceil(math.log2(2 / gap))
 
 
 def _first_at(k: int, exact: int, steps: int, max_distance: int) -> int:

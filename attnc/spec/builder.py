@@ -14,11 +14,11 @@ from attnc.spec.yaml_reader import read_yaml
 
 Formulation = str | int | float | bool | Traced | Callable[..., object]
 
-# A text that YAML reads as itself wherever it stands: no indicator at its start, no ": ", " #" or flow sign.
+# A text that YAML reads as itself wherever it stands: no indicator, no ": ", " #" or flow sign.
 _BARE = re.compile(r"[A-Za-z0-9_.(~][A-Za-z0-9_./*+<>=()|&~% -]*", re.ASCII)
 
 
-def Spec(  # noqa: N802 - it is a constructor to its users
+def Spec(
     name: str,
     *,
     heads: int | Mapping[str, int],
@@ -30,11 +30,11 @@ def Spec(  # noqa: N802 - it is a constructor to its users
 ) -> AttentionSpec:
     """Build a spec from Python values; the keys are those of the YAML form.
 
-    `mask` and `score` may be callables in FlexAttention's signatures, mask_mod(b, h, q_idx, kv_idx) and
-    score_mod(score, b, h, q_idx, kv_idx); they are run once on stand-ins and written down as formulas.
+    `mask` and `score` may be callables in FlexAttention's signatures, mask_mod(b, h, q_idx, kv_idx)
+    and score_mod(score, b, h, q_idx, kv_idx); they are run once on stand-ins and written down.
     The spec's `text` is the YAML that says the same.
 
-    Raises: SpecErrors with places in that YAML; TraceError when a callable does what no formula can say.
+    Raises: SpecErrors with places in that YAML; TraceError when a callable does more than that.
     """
     values: dict[str, Any] = {"name": name, "heads": heads, "head_dim": head_dim}
     formulas = {

@@ -1,4 +1,4 @@
-"""Every key of a spec: its kind, its meaning, its default.  The checker and the JSON Schema follow it."""
+"""Every key of a spec: its kind, meaning and default, for the checker and the JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Walk the tree of a formula: which parts are numbers, which conditions, what each means.
 
-The tree comes from `ast`.  Everything that is not in the language of docs/spec-language.md is refused
-with its place.
+The tree comes from `ast`.  Everything that is not in the language of docs/spec-language.md is
+refused with its place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from sympy.logic.boolalg import Boolean
 
 from attnc import symbols
 from attnc.errors import SpecError
-from attnc.spec import arithmetic, mistakes, tensor_reads, unknown_words
+from attnc.spec import arithmetic, tensor_reads, unknown_words
+from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.arithmetic import BINARY, EXTREMES, FUNCTIONS, BadArithmetic
 from attnc.spec.block_calls import read_call
 from attnc.spec.blocks import BLOCKS
@@ -29,7 +30,9 @@ from attnc.symbols import Formula
 
 MAX_DEPTH = 90
 MAX_CALLS = 8  # calls within calls; sympy's questions about signs grow steeply with them
-MAX_PARTS = 3000  # operations of the expanded formula; where() of conditions doubles its first argument
+MAX_PARTS = (
+    3000  # operations of the expanded formula; where() of conditions doubles its first argument
+)
 
 _NOT_IN_IT: Mapping[type[ast.AST], tuple[str, str]] = {
     ast.Attribute: ("an attribute", "call functions by their plain names, for example tanh(x)"),
@@ -265,11 +268,13 @@ class FormulaReader:
         condition = self.condition(c, "the first argument of where")
         yes, third = self.value(a), "the third argument of where, like the second,"
         if is_condition(yes):
-            no = self.condition(b, third)
-            return sympy.Or(sympy.And(condition, yes), sympy.And(arithmetic.negation(condition), no))
+            yes, no = self._as_condition(yes, a, "the second argument"), self.condition(b, third)
+            return sympy.Or(
+                sympy.And(condition, yes), sympy.And(arithmetic.negation(condition), no)
+            )
         return symbols.Where(condition, yes, self.number(b, third))  # pyright: ignore
 
 
 def is_condition(value: Formula) -> bool:
-    """Say whether a value is a condition; sympy's symbols are numbers here, though it allows both."""
+    """Say whether a value is a condition; sympy's symbols are numbers here."""
     return isinstance(value, Boolean) and not isinstance(value, Symbol)

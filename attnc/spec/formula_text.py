@@ -1,7 +1,7 @@
 """The text of a formula: what may stand in it at all, and Python's `ast` of it.
 
 A scan comes before the parser: it admits only the characters, numbers and sizes of the language, so
-strings, comments, statements and texts that are large or deep enough to trouble a parser never reach it.
+strings, comments, statements and texts large or deep enough to trouble a parser never reach it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from attnc.source import Span
-from attnc.spec import mistakes
+from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.yaml_reader import Scalar, Source
 
 MAX_TERMS = 200  # names and numbers in one formula
@@ -38,23 +39,27 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class FormulaText:
-    """A formula as it stands in the spec.  `text` is on one line; offsets into it are the scalar's own."""
+    """A formula as it stands in the spec; `text` is on one line, with the scalar's own offsets."""
 
     scalar: Scalar
     text: str
 
     @staticmethod
     def of(scalar: Scalar) -> FormulaText:
+        """The formula that a scalar of the tree holds."""
         return FormulaText(scalar, "".join(" " if c.isspace() else c for c in scalar.value))
 
     @staticmethod
     def of_text(text: str, path: str = "<formula>") -> FormulaText:
+        """A formula that stands in no file."""
         return FormulaText.of(Scalar(Source(path, text), 0, len(text), text))
 
     def span(self, start: int, end: int) -> Span:
+        """Where characters [start, end) stand in the file."""
         return self.scalar.locate(start, end)
 
     def node_span(self, node: ast.expr) -> Span:
+        """Where a parsed part stands in the file."""
         return self.span(*extent(node))
 
     def bounds(self) -> tuple[int, int]:
@@ -86,7 +91,9 @@ class FormulaText:
             problem, at = "the formula stops before it is complete", last - 1
         else:
             problem = "the formula makes no sense from here on"
-        return mistakes.FormulaSyntax(self.span(max(at, first), max(at, first) + 1), problem=problem)
+        return mistakes.FormulaSyntax(
+            self.span(max(at, first), max(at, first) + 1), problem=problem
+        )
 
     def _scan(self) -> None:
         """Check characters, counts and brackets from left to right."""
@@ -168,7 +175,7 @@ def with_parentheses(text: FormulaText, node: ast.Compare) -> str | None:
         return None
     runs: list[tuple[int, int]] = [groups[0][0]]
     joined = [False]
-    for before, group in zip(groups, groups[1:], strict=False):
+    for before, group in pairwise(groups):
         for segment in before[1:]:
             runs.append(segment)
             joined.append(False)

@@ -8,7 +8,8 @@ from typing import cast
 from sympy import Integer, preorder_traversal
 
 from attnc import symbols
-from attnc.spec import arithmetic, mistakes
+from attnc.spec import arithmetic
+from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.formula_reader import Declared, FormulaReader
 from attnc.spec.formula_text import FormulaText
 from attnc.symbols import Formula

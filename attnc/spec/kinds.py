@@ -1,6 +1,6 @@
 """The kinds of value a key can hold.  Each reads a node of the tree, and gives its own JSON Schema.
 
-`fields.py` says which key is of which kind; the checker and `json_schema()` both follow that one table.
+`fields.py` says which key is of which kind; the checker and `json_schema()` both follow it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def given(node: Node) -> str:
 
 
 def refuse(kind: Kind, node: Node, name: str) -> NoReturn:
+    """Raise BadValue in the words of the kind."""
     raise mistakes.BadValue(node.span, field=name, expected=kind.expected(), given=given(node))
 
 

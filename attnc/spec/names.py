@@ -1,4 +1,4 @@
-"""Which names a user may give: ASCII identifiers that Python, formulas and generated code leave free."""
+"""Which names a user may give: identifiers that Python, formulas and generated code leave free."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AttentionSpec: what the user said, checked and frozen.  DESIGN section 2 says what it means.
 
-The formulas are sympy over `attnc.symbols`: `score` is written in `symbols.score` (= scale * (q . k)),
-`mask` is a sympy Boolean, `scale` is free of everything that varies by row or column.
+The formulas are sympy over `attnc.symbols`: `score` is written in `symbols.score`, which is
+scale * (q . k); `mask` is a sympy Boolean; `scale` is free of all that varies by row or column.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
+    """Lengths, and values of params, at which something is decided or tested."""
+
     batch: int = 1
     q_len: int = 4096
     kv_len: int = 4096
@@ -45,6 +47,8 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
+    """An attention variant, checked whole."""
+
     name: str
     doc: str
     heads_q: int

@@ -1,4 +1,4 @@
-"""The kinds of value that hold others: lists, mappings with fixed keys, mappings of chosen names."""
+"""The kinds of value that hold others: lists, mappings with fixed keys or chosen names."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping with fixed keys.  `later` maps keys that come with a later version to what they are."""
+    """A mapping with fixed keys; `later` says what keys are that come with a later version."""
 
     what: str
     fields: tuple[Field, ...]

@@ -1,4 +1,4 @@
-"""Change a spec's text by `key.path=value`, as `--set` does, keeping everything else as it stands."""
+"""Change a spec's text by `key.path=value`, as `--set` does, and leave the rest as it stands."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _below(node: Node, key: str) -> Node | None:
 
 
 def _insert(text: str, node: Node, entry: str) -> str:
-    """Write a new key: after the last line of the spec, or before the first key of an inner mapping."""
+    """Write a new key: at the end of the spec, or before the first key of an inner mapping."""
     if text[node.start] in "{[":
         comma = ", " if text[node.start + 1 : node.end].strip() != "}" else ""
         return f"{text[: node.start + 1]}{entry}{comma}{text[node.start + 1 :]}"

@@ -9,7 +9,7 @@ import sympy
 from sympy import Expr
 
 from attnc import symbols
-from attnc.spec import mistakes
+from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.schema import Tensor
 from attnc.symbols import Formula
 
@@ -54,7 +54,9 @@ def declared_tensor(reader: FormulaReader, node: ast.Name) -> Tensor:
     tensor = reader.declared.tensors.get(node.id)
     if reader.role == "scale" or tensor is None:
         known = ", ".join(reader.declared.tensors) or "none"
-        advice = "what a tensor holds belongs into score" if tensor else f"declared tensors: {known}"
+        advice = (
+            "what a tensor holds belongs into score" if tensor else f"declared tensors: {known}"
+        )
         facts = {"name": node.id, "where": f"a {reader.role}", "advice": advice}
         reader.fail(node, mistakes.UnknownName, **facts)
     reader.used.add(node.id)

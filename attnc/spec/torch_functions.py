@@ -1,4 +1,4 @@
-"""What torch's functions mean in the spec language, by their names: torch itself is never imported."""
+"""What torch's functions mean in the spec language, by name: torch itself is never imported."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def _clamp(x: object, low: object, high: object) -> Traced:
 
 
 def torch_call(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Traced:
+    """Write down a call of a torch function.  Raises: TraceError when it has no formula."""
     foreign = next(
         (arg for arg in args if hasattr(arg, "stride") and not isinstance(arg, Traced)), None
     )

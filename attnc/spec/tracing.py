@@ -1,7 +1,8 @@
 """Turn a Python callable in FlexAttention's signature into a formula's text.
 
-The callable is run once with stand-ins that write down what is done to them.  Torch functions reach a
-stand-in through `__torch_function__`, so `torch.where` and `torch.tanh` work without torch being imported here.
+The callable is run once with stand-ins that write down what is done to them.  Torch's functions
+reach a stand-in through `__torch_function__`, so `torch.where` and `torch.tanh` work although torch
+is not imported here.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class TraceError(UserError):
 
 
 def fail(problem: str, advice: str) -> NoReturn:
+    """Raise TraceError."""
     raise TraceError(problem=problem, advice=advice)
 
 
@@ -133,8 +135,10 @@ class Traced:
 
     def __bool__(self) -> NoReturn:
         fail(
-            f"`{_short(self.text)}` is not known when the spec is built, so Python cannot branch on it",
-            "use attnc.where(condition, a, b) for if, & | ~ for and, or, not, and (a < b) & (b < c) for a < b < c",
+            f"`{_short(self.text)}` is not known when the spec is built, "
+            "so Python cannot branch on it",
+            "use attnc.where(condition, a, b) for if, & | ~ for and, or, not, "
+            "and (a < b) & (b < c) for a < b < c",
         )
 
     def __iter__(self) -> NoReturn:
@@ -188,20 +192,24 @@ def _short(text: str) -> str:
 
 
 def traced(value: object) -> Traced:
-    """The part that a Python value stands for.  Raises: TraceError for anything but numbers and stand-ins."""
+    """The part that a Python value stands for.
+
+    Raises: TraceError for anything but numbers and stand-ins.
+    """
     match value:
         case Traced():
             return value
         case bool():
             return Traced(str(value).lower())
         case Integral():
-            return Traced(str(int(value)), _ATOM if value >= 0 else _SIGN)
+            return Traced(str(int(value)), _ATOM if int(value) >= 0 else _SIGN)
         case Rational():
             return Traced(
-                f"{value.numerator}/{value.denominator}", _PRODUCT if value >= 0 else _SIGN
+                f"{value.numerator}/{value.denominator}",
+                _PRODUCT if int(value.numerator) >= 0 else _SIGN,
             )
         case Real() if math.isfinite(value):
-            return Traced(_decimal(float(value)), _ATOM if value >= 0 else _SIGN)
+            return Traced(_decimal(float(value)), _ATOM if float(value) >= 0 else _SIGN)
         case Real():
             fail(f"{value} cannot stand in a formula", "to hide a pair, put it into the mask")
         case _:
@@ -225,7 +233,7 @@ def _binary(sign: str, a: object, b: object, binds: int, right: int) -> Traced:
 
 
 def _condition(sign: str, a: object, b: object, binds: int) -> Traced:
-    """Join two conditions; a comparison beside & or | takes parentheses, as the language demands."""
+    """Join two conditions; a comparison beside & or | takes parentheses."""
     sides = [traced(side) for side in (a, b)]
     texts = [f"({s.text})" if s.binds == _COMPARE else s.at(binds) for s in sides]
     return _traced(f"{texts[0]} {sign} {texts[1]}", binds)

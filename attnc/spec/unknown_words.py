@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
-from attnc.spec import mistakes
+from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.arithmetic import EXTREMES, FUNCTIONS
 from attnc.spec.blocks import BLOCKS
 

@@ -1,9 +1,9 @@
 """Read YAML into a tree in which every value knows where it stands.
 
 Only the part of YAML that a spec needs: one document of mappings, sequences and scalars.  Anchors,
-aliases, tags and complex keys are refused, so a small file cannot unfold into a large one, and limits
-on size, count and depth bound the work.  What a scalar means is decided by the field that holds it
-(`kinds.py`), never guessed from how it looks.
+aliases, tags and complex keys are refused, so a small file cannot unfold into a large one, and
+limits on size, count and depth bound the work.  What a scalar means is decided by the field that
+holds it (`kinds.py`), never guessed from how it looks.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Scalar(Node):
         return self.source.span(places[start], places[last] + 1)
 
     def _places(self) -> list[int]:
-        """Where each character of the value stands; blanks that YAML folded stand beside their neighbour."""
+        """Where each character of the value stands; folded blanks stand beside a neighbour."""
         raw = self.source.text
         at = (
             raw.find("\n", self.start) + 1
@@ -92,17 +92,23 @@ class Scalar(Node):
 
 @dataclass(frozen=True, slots=True)
 class Sequence(Node):
+    """A list."""
+
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """A key of a mapping and its value."""
+
     key: Scalar
     value: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping(Node):
+    """A mapping; its keys are scalars and differ."""
+
     entries: tuple[Entry, ...]
 
     def get(self, name: str) -> Node | None:
@@ -113,8 +119,8 @@ class Mapping(Node):
 def read_yaml(text: str, path: str) -> Mapping:
     """Read a text into its tree.
 
-    Raises: SpecErrors when it is no YAML, uses a part of YAML that specs do without, is larger than a
-    spec can be, or is not a mapping.
+    Raises: SpecErrors when it is no YAML, uses a part of YAML that specs do without, is larger than
+    a spec can be, or is not a mapping.
     """
     source = Source(path, text)
     try:
@@ -129,7 +135,7 @@ def read_yaml(text: str, path: str) -> Mapping:
 
 
 class _Composer:
-    """Build the tree from PyYAML's events; the events come lazily, so a refused file costs little."""
+    """Build the tree from PyYAML's events, which come lazily: a refused file costs little."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -1,7 +1,7 @@
 """What every building block means, written a second time as plain Python over single pairs.
 
-This table shares nothing with `attnc/spec/blocks.py`: verify's reference and the kernels both read the
-formulas there, so a wrong formula would pass every other test.
+This table shares nothing with `attnc/spec/blocks.py`: verify's reference and the kernels both read
+the formulas there, so a wrong formula would pass every other test.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ BUCKET_CASES = [
 def test_t5_buckets_are_exact(
     buckets: int, max_distance: int, bidirectional: bool, precision: str
 ) -> None:
-    """Every distance up to four times the largest, both ways, also when logs round as float32 does."""
+    """Every distance to four times the largest, both ways, also when logs round to float32."""
     numpy = pytest.importorskip("numpy")
     step = symbols.kv_idx - symbols.q_pos
     formula = bucket(step, buckets, max_distance, bidirectional)
@@ -218,7 +218,9 @@ def test_t5_buckets_agree_with_the_published_code() -> None:
     torch = pytest.importorskip("torch")
     relative = torch.arange(-500, 501)
     distance = -torch.min(relative, torch.zeros_like(relative))
-    large = 16 + (torch.log(distance.float() / 16) / math.log(128 / 16) * 16).nan_to_num(0, 0, 0).long()
+    large = (
+        16 + (torch.log(distance.float() / 16) / math.log(128 / 16) * 16).nan_to_num(0, 0, 0).long()
+    )
     large = torch.min(large, torch.full_like(large, 31))
     theirs = torch.where(distance < 16, distance, large).tolist()
     ours = [t5_bucket(int(r), 32, 128, False) for r in relative]

@@ -67,7 +67,10 @@ def test_survives_pickle_and_copy() -> None:
 
 
 def test_digest_is_stable_across_processes() -> None:
-    code = "from tests.spec.test_builder import full; from attnc.spec import digest; print(digest(full()))"
+    code = (
+        "from tests.spec.test_builder import full; "
+        "from attnc.spec import digest; print(digest(full()))"
+    )
     found = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -105,7 +108,10 @@ def traced(score_mod: object, **keys: object) -> str:
         (lambda s, b, h, q, k: -s - -1, "-score - -1"),
         (lambda s, b, h, q, k: (-s) ** 2 + 2**-s, "(-score)**2 + 2**(-score)"),
         (lambda s, b, h, q, k: s + abs(q - k) % 3 // 2, "score + abs(q_idx - kv_idx) % 3 // 2"),
-        (lambda s, b, h, q, k: 7 // (q + 1) + 5 % (k + 1) + s, "7 // (q_idx + 1) + 5 % (kv_idx + 1) + score"),
+        (
+            lambda s, b, h, q, k: 7 // (q + 1) + 5 % (k + 1) + s,
+            "7 // (q_idx + 1) + 5 % (kv_idx + 1) + score",
+        ),
         (lambda s, b, h, q, k: s * 1e-5 + 0.1, "score * 1e-05 + 0.1"),
         (lambda s, b, h, q, k: where(q > k, s, 2 * s), "where(q_idx > kv_idx, score, 2 * score)"),
         (
@@ -122,7 +128,7 @@ def test_operators_are_written_down(score_mod: object, text: str) -> None:
 def test_torch_functions_are_written_down() -> None:
     torch = pytest.importorskip("torch")
 
-    def score_mod(score, b, h, q_idx, kv_idx):  # noqa: ANN001, ANN202
+    def score_mod(score, b, h, q_idx, kv_idx):
         capped = torch.tanh(score / 20) * 20
         near = torch.logical_and(q_idx - kv_idx < 5, torch.ge(q_idx, kv_idx))
         far = torch.clamp(capped, min=-1, max=1) + torch.sigmoid(score)
@@ -185,7 +191,7 @@ def test_what_no_formula_can_say_is_refused(score_mod: object, said: str) -> Non
 
 
 def test_a_formula_that_doubles_is_stopped() -> None:
-    def score_mod(score, b, h, q, k):  # noqa: ANN001, ANN202
+    def score_mod(score, b, h, q, k):
         for _ in range(60):
             score = score + score
         return score
@@ -205,19 +211,28 @@ def test_mistakes_stand_in_the_yaml() -> None:
         "t.yaml:5:1: spec/unknown-key a spec has no key 'colour'\n"
         "    5 | colour: red\n"
         "      | ^^^^^^\n"
-        "  help: known keys: name, doc, heads, head_dim, dtype, layout, scale, score, mask, outputs, "
-        "fp32_dot, backward, params, tensors, head_gate, sink, sizes, schedule, check"
+        "  help: known keys: name, doc, heads, head_dim, dtype, layout, scale, score, mask, "
+        "outputs, fp32_dot, backward, params, tensors, head_gate, sink, sizes, schedule, check"
     )
 
 
-@pytest.mark.parametrize("text", ["a\nheads: 3", "- x", "&x", "*x", "'", '"', "a: b", "a #b", "[1]", "~", "é🙂"])
+@pytest.mark.parametrize(
+    "text", ["a\nheads: 3", "- x", "&x", "*x", "'", '"', "a: b", "a #b", "[1]", "~", "é🙂"]
+)
 def test_texts_cannot_break_out(text: str) -> None:
     spec = Spec("t", heads=8, head_dim=64, doc=text)
     assert spec.doc == " ".join(text.split())
     assert spec.heads_q == 8
 
 
-BASE = "# a remark\nheads: {q: 8, kv: 4}\nhead_dim: 64  # of each\nmask: causal\ncheck:\n  - {q_len: 3}\n"
+BASE = """\
+# a remark
+heads: {q: 8, kv: 4}
+head_dim: 64  # of each
+mask: causal
+check:
+  - {q_len: 3}
+"""
 
 
 def test_settings_change_only_what_they_name() -> None:
@@ -247,7 +262,9 @@ def test_a_wrong_setting_has_a_place() -> None:
     )
 
 
-@pytest.mark.parametrize("setting", ["schedule", "=3", "a b=3", "mask=", "mask=a\nheads: 3", ".q=3"])
+@pytest.mark.parametrize(
+    "setting", ["schedule", "=3", "a b=3", "mask=", "mask=a\nheads: 3", ".q=3"]
+)
 def test_what_is_no_setting_is_refused(setting: str) -> None:
     with pytest.raises(Exception, match="user/bad-setting"):
         apply_settings(BASE, [setting], "a.yaml")

@@ -28,11 +28,15 @@ _integers = st.integers(0, 9).map(str)
 _whole = st.recursive(
     _names | _integers,
     lambda part: st.one_of(
-        st.tuples(part, st.sampled_from(["+", "-", "*"]), part).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(part, st.sampled_from(["+", "-", "*"]), part).map(
+            lambda t: f"({t[0]} {t[1]} {t[2]})"
+        ),
         st.tuples(part, st.sampled_from(["//", "%"]), st.integers(2, 9)).map(
             lambda t: f"({t[0]} {t[1]} {t[2]})"
         ),
-        st.tuples(st.sampled_from(["min", "max"]), part, part).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+        st.tuples(st.sampled_from(["min", "max"]), part, part).map(
+            lambda t: f"{t[0]}({t[1]}, {t[2]})"
+        ),
         part.map(lambda p: f"abs({p})"),
         part.map(lambda p: f"(-{p})"),
         part.map(lambda p: f"ids[b, {p}]"),
@@ -54,21 +58,25 @@ conditions = st.recursive(
     ),
     max_leaves=4,
 )
-_reals = st.sampled_from(["score", "w", "0.1", "2.5", "1e-7", "3", "1/3", "bias[h, q_idx, kv_idx]", "q_idx"])
+_reals = st.sampled_from(
+    ["score", "w", "0.1", "2.5", "1e-7", "3", "1/3", "bias[h, q_idx, kv_idx]", "q_idx"]
+)
 scores = st.recursive(
     _reals,
     lambda part: st.one_of(
         st.tuples(part, st.sampled_from(["+", "-", "*", "/", "//", "%"]), part).map(
             lambda t: f"({t[0]} {t[1]} {t[2]})"
         ),
-        st.tuples(st.sampled_from(["tanh", "exp", "exp2", "sigmoid", "relu", "abs", "sqrt"]), part).map(
-            lambda t: f"{t[0]}({t[1]})"
-        ),
+        st.tuples(
+            st.sampled_from(["tanh", "exp", "exp2", "sigmoid", "relu", "abs", "sqrt"]), part
+        ).map(lambda t: f"{t[0]}({t[1]})"),
         part.map(lambda p: f"log(abs({p}) + 1)"),
         part.map(lambda p: f"log2({p} ** 2 + 1)"),
         st.tuples(part, st.integers(-3, 4)).map(lambda t: f"({t[0]}) ** {t[1]}"),
         part.map(lambda p: f"(-{p})"),
-        st.tuples(st.sampled_from(["min", "max"]), part, part).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
+        st.tuples(st.sampled_from(["min", "max"]), part, part).map(
+            lambda t: f"{t[0]}({t[1]}, {t[2]})"
+        ),
         st.tuples(conditions, part, part).map(lambda t: f"where({t[0]}, {t[1]}, {t[2]})"),
     ),
     max_leaves=6,
@@ -103,14 +111,22 @@ def test_scores_read_back(text: str) -> None:
     [
         ("mask", "causal & sliding_window(4096)", "q_pos - 4096 < kv_idx <= q_pos"),
         ("mask", "window(3, inf) | prefix(n)", "(q_pos - 3 <= kv_idx) | (kv_idx < n)"),
-        ("mask", "causal & ((q_pos - kv_idx) % 5 == 0)", "((q_pos - kv_idx) % 5 == 0) & (kv_idx <= q_pos)"),
+        (
+            "mask",
+            "causal & ((q_pos - kv_idx) % 5 == 0)",
+            "((q_pos - kv_idx) % 5 == 0) & (kv_idx <= q_pos)",
+        ),
         ("mask", "flags[kv_idx] & true", "flags[kv_idx] != 0"),
         ("mask", "~(causal & (q_idx == kv_idx))", "(kv_idx > q_pos) | (q_idx != kv_idx)"),
         ("mask", "window(inf, inf)", "true"),
         ("score", "softcap(score, 50)", "50*tanh(score/50)"),
         ("score", "score * 0.1 - 1/3", "score/10 - 1/3"),
         ("score", "2 ** -score / sqrt(d) * log2(w)", "exp2(-score)*log2(w)/sqrt(d)"),
-        ("score", "-(score + 1) * 1e20", "-100000000000000000000.0*score - 100000000000000000000.0"),
+        (
+            "score",
+            "-(score + 1) * 1e20",
+            "-100000000000000000000.0*score - 100000000000000000000.0",
+        ),
         (
             "score",
             "alibi",
@@ -129,6 +145,8 @@ def test_plain_reads_well(role: str, text: str, written: str) -> None:
     _round_trip(text, role)
 
 
-@pytest.mark.parametrize("text", ["t5_bias(score, table)", "t5_bias(alibi, table, bidirectional=true)"])
+@pytest.mark.parametrize(
+    "text", ["t5_bias(score, table)", "t5_bias(alibi, table, bidirectional=true)"]
+)
 def test_long_blocks_read_back(text: str) -> None:
     _round_trip(text, "score")

@@ -41,7 +41,12 @@ def test_defaults() -> None:
     assert spec.mask is sympy.true
     assert (spec.scale_text, spec.score_text, spec.mask_text) == ("1/sqrt(d)", "score", "true")
     assert (spec.outputs, spec.params, spec.tensors, spec.schedule) == ((), (), (), None)
-    assert (spec.fp32_dot, spec.backward, spec.head_gate, spec.fixes_heads) == ("ieee", True, False, False)
+    assert (spec.fp32_dot, spec.backward, spec.head_gate, spec.fixes_heads) == (
+        "ieee",
+        True,
+        False,
+        False,
+    )
     assert spec.sizes == Sizes(1, 4096, 4096)
     lengths = [(size.q_len, size.kv_len) for size in spec.check]
     assert any(q == 0 for q, _ in lengths)
@@ -58,7 +63,8 @@ def test_every_field_arrives() -> None:
         "outputs: [lse]\nfp32_dot: tf32x3\nbackward: false\nhead_gate: true\nsink: none\n"
         "params: {w: {type: float, default: 1}}\n"
         "tensors: {t: {shape: [kv_heads], dtype: bf16, grad: true}}\n"
-        "sizes: {batch: 2, q_len: 1, kv_len: 77, w: 2.5}\nschedule: {block_q: [64, 128], stages: 2}\n"
+        "sizes: {batch: 2, q_len: 1, kv_len: 77, w: 2.5}\n"
+        "schedule: {block_q: [64, 128], stages: 2}\n"
         "check: [{batch: 3, q_len: 5, w: -1}]\n"
     )
     spec = parse_spec(text, "x.yaml")
@@ -119,7 +125,9 @@ def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "no.yaml"
     with pytest.raises(UserError) as caught:
         read_spec(path)
-    assert str(caught.value) == f"user/unreadable-spec cannot read {path}: No such file or directory"
+    assert (
+        str(caught.value) == f"user/unreadable-spec cannot read {path}: No such file or directory"
+    )
 
 
 def test_folder_and_null_byte(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.spec.wrong_specs import LARGE, WRONG
 
 from attnc.errors import AttncError, SpecErrors
 from attnc.spec import parse_spec
+from tests.spec.wrong_specs import LARGE, WRONG
 
 MESSAGES = Path(__file__).parent / "messages"
 ALL = WRONG | LARGE

@@ -1,4 +1,6 @@
-"""Specs that are wrong, by the name of what is wrong with them.  `test_wrong_specs.py` has the messages."""
+"""Specs that are wrong, by what is wrong with them; `messages/` holds what attnc says."""
+
+# ruff: noqa: E501 - each spec stands on one line
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ WRONG: dict[str, str] = {
     "flag_yes": f"{HEAD}head_gate: yes\n",
     "layout": f"{HEAD}layout: sbhd\n",
     "name_not_identifier": f"name: my-spec\n{HEAD}",
-    "name_is_code": f"name: 'x\"\"\"; import os'\n{HEAD}",
+    "name_is_code": f'name: \'x"""; import os\'\n{HEAD}',
     "name_is_keyword": f"name: lambda\n{HEAD}",
     "name_is_module": f"name: torch\n{HEAD}",
     "doc_escapes": f'{HEAD}doc: "a\\x07b"\n',
