@@ -21,13 +21,15 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 from triton.runtime.jit import JITFunction
 
+from attnc.runtime.accesses import observed
+
 
 class ContainedFunction(InterpretedFunction):
     """An interpreted kernel that leaves no trace in triton.language."""
 
     def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Launch, as Triton does."""
-        with _language_restored():
+        with _language_restored(), observed(*args, *kwargs.values()):
             return super().run(*args, grid=grid, warmup=warmup, **kwargs)
 
 

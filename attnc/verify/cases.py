@@ -17,7 +17,8 @@ from attnc.spec.schema import AttentionSpec, Param
 from attnc.symbols import FloorDiv, FloorMod
 
 NEAR, FAR = 64, 2**14  # constants between these sizes get a case of their own
-TILE_STEPS = 1500  # what a check size may cost in the interpreter, at 64 x 64 tiles
+MANY = 8  # heads above which one batch entry must do
+TILE_STEPS = 300  # what a check size may cost in the interpreter: tiles of 64 x 64 x 64
 SMALL = (32, 32)
 TALL = (16, 64)
 
@@ -55,8 +56,11 @@ def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
     finished = []
     for seed, case in enumerate(drafts):
         params = dict(next(variations)) | dict(case.params)
-        heads_kv = heads or case.heads_kv
-        finished.append(replace(case, seed=seed, heads_kv=heads_kv, params=tuple(params.items())))
+        heads_kv = heads or (1 if spec.group > MANY else case.heads_kv)
+        many = heads_kv * spec.group > MANY and case.q_len > 1
+        batch = min(case.batch, 1) if many else case.batch
+        changes = {"seed": seed, "heads_kv": heads_kv, "batch": batch}
+        finished.append(replace(case, **changes, params=tuple(params.items())))
     return tuple(finished)
 
 
@@ -68,7 +72,8 @@ def _check_cases(spec: AttentionSpec) -> Iterator[Case]:
 
 def _affordable(spec: AttentionSpec, case: Case) -> Case:
     """Take heads and batch entries away, never rows or keys, until it is affordable."""
-    tiles = -(-case.q_len // 64) * -(-case.kv_len // 64) * spec.group
+    depth = max(1, (spec.head_dim_qk + spec.head_dim_v) // 128)
+    tiles = -(-case.q_len // 64) * -(-case.kv_len // 64) * spec.group * depth
     fitting = max(1, TILE_STEPS // max(1, tiles))
     heads_kv = case.heads_kv if spec.fixes_heads else min(case.heads_kv, 2, fitting)
     return replace(case, heads_kv=heads_kv, batch=min(case.batch, max(1, fitting // heads_kv)))
@@ -103,7 +108,10 @@ def _cruel_cases(spec: AttentionSpec) -> Iterator[Case]:
 
 
 def _far_cases(spec: AttentionSpec) -> Iterator[Case]:
-    constants = sorted({int(number) for number in _integers(spec) if NEAR < number <= FAR})
+    reached = max((size.kv_len for size in spec.check), default=0)
+    constants = sorted(
+        {number for number in _integers(spec) if max(NEAR, reached) <= number <= FAR}
+    )
     dtypes = cycle(("fp16", "fp32"))
     for constant in {*constants[:1], *constants[-1:]}:
         yield Case(f"past {constant}", 1, 1, 48, constant + 24, next(dtypes))

@@ -14,26 +14,27 @@ from dataclasses import dataclass
 
 from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.cases import cases_for
+from attnc.verify.cases import Case, cases_for
+from attnc.verify.inputs import build_call
 from attnc.verify.numbers import judge
+from attnc.verify.reference import visible_pairs
+from attnc.verify.scan import scan
 
-KILLERS = (
-    "tails",
-    "more queries than keys",
-    "sliced",
-    "negative scale",
-    "huge scores",
-    "infinite bias",
-)
+EMPTY = 'float\\("-inf"\\)'  # as a pattern
 
 
 @dataclass(frozen=True, slots=True)
 class TextMutant:
-    """A fault: every match of `pattern` inside a kernel becomes `replacement`."""
+    """A fault: every match of `pattern` inside a kernel becomes `replacement`.
+
+    `needs_empty_rows`: without a row that sees nothing, beside rows that see something, the faulty
+    text means the same.
+    """
 
     name: str
     pattern: str
     replacement: str
+    needs_empty_rows: bool = False
 
     def apply(self, source: str) -> str | None:
         """The faulty text, or None where there is nothing to make faulty."""
@@ -55,23 +56,58 @@ class MutantRow:
     by: str  # the case that killed it and how
 
 
+def _assignment(name: str) -> str:
+    """A pattern of an assignment: group 1 is what stands before the value, group 2 the value."""
+    return rf"^( +{name}\w* = )([^#\n]+?)(?=  #|$)"
+
+
+def _unguarded(name: str) -> str:
+    """A pattern of a masked load into `name`: group 1 is what stands before its mask."""
+    return rf"^( +{name}\w* = tl\.load\(.+), mask=.+, other=0(?:\.0)?\)"
+
+
+M = TextMutant
 CATALOGUE: tuple[TextMutant, ...] = (
-    TextMutant("sum not rescaled", r"^(\s+)(l|total\w*) = \2 \* \w+ \+", r"\1\2 = \2 +"),
-    TextMutant(
-        "output not rescaled", r"^(\s+)(acc\w*) = \2 \* \w+\[:, None\]( \+|$)", r"\1\2 = \2\3"
+    # the running softmax
+    M("sum not rescaled", r"rescale \* row_sum \+", "row_sum +"),
+    M("output not rescaled", r"^ +(acc\w*) = \1 \* rescale\[:, None\]\n", ""),
+    M("weights in base e", r"( p = )tl\.exp2\(", r"\1tl.exp("),
+    M("rescale in base e", r"( rescale = )tl\.exp2\(", r"\1tl.exp("),
+    M("maximum of this tile only", _assignment("row_max_new"), r"\1tl.max(logits, 1)"),
+    M(
+        "anchor of an empty row",
+        rf"tl\.where\(row_max_new == {EMPTY}, 0\.0, row_max_new\)",
+        "row_max_new",
+        needs_empty_rows=True,
     ),
-    TextMutant("exp instead of exp2", r"tl\.exp2\(", "tl.exp("),
-    TextMutant("diagonal hidden", r"(kv_idx\w*(?:\[[^]]*\])?) <= (q_pos)", r"\1 < \2"),
-    TextMutant("garbage for keys outside", r"other=0\.0", "other=float('nan')"),
-    TextMutant("last tile dropped", r"range\((.+), (.+)\):", r"range(\1, \2 - 1):"),
-    TextMutant("first tile dropped", r"range\((\S+), (.+)\):", r"range(\1 + 1, \2):"),
-    TextMutant("wrong key head", r"h_kv = h // GROUP", "h_kv = h % GROUP"),
-    TextMutant("scale forgotten", r" \* scale\b", ""),
-    TextMutant("lengths exchanged", r"\+ kv_len - q_len", "+ q_len - kv_len"),
-    TextMutant("division by an empty sum", r"tl\.where\(l == 0\.0, 0\.0, 1\.0 / l\)", "1.0 / l"),
-    TextMutant(
-        "stores past the last row", r"mask=q_idx(\[:, None\])? < q_len", "mask=q_idx\\1 < q_len + 1"
-    ),
+    M("division by an empty sum", r"tl\.where\(row_sum == 0\.0, 1\.0, row_sum\)", "row_sum"),
+    M("output not divided", r"\* inverse\[:, None\]", "* 1.0"),
+    M("lse in base 2", r" \* 0\.6931471805599453", ""),
+    M("lse without the maximum", r"row_max \+ tl\.log2", "tl.log2"),
+    # scale
+    M("scale forgotten", r"(qk) \* scale\b|tl\.abs\(scale\) \* ", r"\1"),
+    M("sign of the scale forgotten", r" \* SCALE_SIGN\b", ""),
+    # what is visible
+    M("border hidden", r"^( +visible = .*?)<=", r"\1<"),
+    M("one key too many", r"^( +visible = .*?)(?<!q_idx)(\[[^]]*\])? < (?!q_len)", r"\1\2 <= "),
+    M("everything visible", rf"tl\.where\(visible, (\w+), {EMPTY}\)", r"\1"),
+    M("lengths exchanged", r"q_idx \+ kv_len - q_len", "q_idx + q_len - kv_len"),
+    # which tiles
+    M("last tile dropped", r"range\((.+), (\S+)\):", r"range(\1, \2 - 1):"),
+    M("first tile dropped", r"range\((.+), (\S+)\):", r"range(\1 + 1, \2):"),
+    M("last key dropped", _assignment("kv_hi"), r"\1(\2) - 1"),
+    M("a tile too many without a mask", _assignment("full_hi"), r"\1(\2) + 1"),
+    # memory
+    M("load without other", r", other=0(?:\.0)?\)", ")"),
+    M("garbage beside the keys", r", other=0\.0\)", ', other=float("nan"))'),
+    M("unguarded keys", _unguarded("k_tile"), r"\1)"),
+    M("unguarded values", _unguarded("v_tile"), r"\1)"),
+    M("unguarded queries", _unguarded("q_tile"), r"\1)"),
+    M("unguarded store", r"^( +tl\.store\(.+), mask=.+\)$", r"\1)"),
+    M("key head by remainder", r"h_kv = h // ", "h_kv = h % "),
+    M("key head not shared", r"h_kv = h // \d+", "h_kv = h"),
+    M("batch entry forgotten", r"(k_ptr|v_ptr) \+ tl\.cast\(b, tl\.int64\) \*", r"\1 + 0 *"),
+    M("head gate forgotten", r"(?<== )(\w+) \* head_gate\b", r"\1"),
 )
 
 
@@ -79,14 +115,44 @@ def campaign(
     spec: AttentionSpec, source: str, progress: Callable[[str], None] | None = None
 ) -> Iterator[MutantRow]:
     """Try every mutant on a source; one that applies and survives is a failure."""
+    cases = sorted(cases_for(spec), key=_cost)
+    mixed = any(_mixes_empty_rows(spec, case) for case in cases)
     for mutant in CATALOGUE:
         if progress:
             progress(f"mutant: {mutant.name}")
         faulty = mutant.apply(source)
         if faulty is None:
-            yield MutantRow(mutant.name, "not applicable", "")
+            yield MutantRow(mutant.name, "not applicable", "the text has no such place")
+        elif mutant.needs_empty_rows and not mixed:
+            yield MutantRow(mutant.name, "not applicable", "no row is empty beside others")
         else:
-            yield _try(spec, mutant, faulty)
+            yield _try(spec, mutant, faulty, cases)
+
+
+def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]) -> MutantRow:
+    if findings := scan(faulty):
+        return MutantRow(mutant.name, "killed", f"reading the source: {findings[0]}")
+    try:
+        module = load_text(faulty, f"{spec.name}_mutant", interpret=True)
+    except Exception as error:
+        return MutantRow(mutant.name, "killed", f"does not load: {error}")
+    for case in cases:
+        for comparison in judge(spec, module, case):
+            if not comparison.ok:
+                how = comparison.problem or "beyond its limit"
+                return MutantRow(mutant.name, "killed", f"{case.name}: {comparison.what} {how}")
+    return MutantRow(mutant.name, "survived", "")
+
+
+def _cost(case: Case) -> int:
+    """Cheap cases first; those in which nothing can go wrong last."""
+    pairs = case.q_len * case.kv_len
+    return case.batch * case.heads_kv * (pairs + 64 * case.q_len) if pairs > 64 else 10**9
+
+
+def _mixes_empty_rows(spec: AttentionSpec, case: Case) -> bool:
+    seen = visible_pairs(build_call(spec, case, poisoned=False)).any(-1)
+    return bool((seen.any(-1) & ~seen.all(-1)).any())
 
 
 def _kernels(source: str) -> list[tuple[int, int]]:
@@ -97,17 +163,3 @@ def _kernels(source: str) -> list[tuple[int, int]]:
         if isinstance(node, ast.FunctionDef)
         and any(ast.unparse(line).startswith("triton.jit") for line in node.decorator_list)
     ]
-
-
-def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str) -> MutantRow:
-    try:
-        module = load_text(faulty, f"{spec.name}_mutant", interpret=True)
-    except Exception as error:
-        return MutantRow(mutant.name, "killed", f"does not load: {error}")
-    cases = sorted(cases_for(spec), key=lambda case: case.name not in KILLERS)
-    for case in cases:
-        for comparison in judge(spec, module, case):
-            if not comparison.ok:
-                how = comparison.problem or f"error {comparison.ratio:.1f} times the limit"
-                return MutantRow(mutant.name, "killed", f"{case.name}: {comparison.what} {how}")
-    return MutantRow(mutant.name, "survived", "")

@@ -35,8 +35,8 @@ class Call:
 class Dense:
     """What a call must give: `out` in the spec's layout; `lse` [B, Hq, Sq], a natural logarithm.
 
-    `largest`: the largest size of a finite score that some query sees; rounding errors grow with
-    it.
+    `largest`: the largest size of anything that is summed up to a visible score: of the score, and
+    of scale * sum |q| |k|.  Rounding errors grow with it.
     """
 
     out: Tensor
@@ -67,8 +67,7 @@ def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
     )
     lse = torch.where(empty, -torch.inf, peak + torch.log(total)).squeeze(-1)
     out = out.to(dtype)
-    finite = scores[scores.isfinite()].abs()
-    largest = float(finite.max()) if finite.numel() else 0.0
+    largest = max(_peak(scores), _peak(torch.where(visible, _summed(call, q, k, real), 0.0)))
     return Dense(out.transpose(1, 2) if call.spec.layout == "bshd" else out, lse, largest)
 
 
@@ -90,6 +89,16 @@ def visible_pairs(call: Call) -> Tensor:
 def default_scale(call: Call) -> float:
     """The spec's scale at this call's sizes and params."""
     return float(evaluate(call.spec.scale, _meanings(call, torch.float64)).to(torch.float64))
+
+
+def _peak(tensor: Tensor) -> float:
+    finite = tensor[tensor.isfinite()].abs()
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _summed(call: Call, q: Tensor, k: Tensor, real: torch.dtype) -> Tensor:
+    scale = default_scale(call) if call.scale is None else call.scale
+    return abs(scale) * (q.to(real).abs() @ _by_query_head(call, k).to(real).abs().mT)
 
 
 def _scores(call: Call, q: Tensor, k: Tensor, real: torch.dtype) -> Tensor:

@@ -27,7 +27,7 @@ plain, run = load(path, interpret=False), load(path, interpret=True)
 q, k, v = torch.randn(1, 4, 9, 32), torch.randn(1, 2, 9, 32), torch.randn(1, 2, 9, 16)
 first = run.attention(q, k, v)
 kernel = plain.forward_kernel
-constants = {"GROUP": 2, "D_QK": 32, "D_V": 16, "BLOCK_Q": 32, "BLOCK_KV": 32}
+constants = {"SCALE_SIGN": 1, "D_QK": 32, "D_V": 16, "BLOCK_Q": 32, "BLOCK_KV": 32}
 types = dict.fromkeys(["q", "k", "v", "out"], "*fp16") | {"lse": "*fp32", "scale": "fp32"}
 signature = {n: "constexpr" if n in constants else types.get(n, "i32") for n in kernel.arg_names}
 compiled = triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 80, 32))

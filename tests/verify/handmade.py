@@ -22,7 +22,6 @@ import triton.language as tl
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 INTERPRETER_UPCASTS_BF16 = True
-GROUP = 2
 D_QK = 32
 D_V = 16
 # --- schedules
@@ -64,7 +63,7 @@ def forward_kernel(
     q_len,
     kv_len,
     scale,
-    GROUP: tl.constexpr,
+    SCALE_SIGN: tl.constexpr,
     D_QK: tl.constexpr,
     D_V: tl.constexpr,
     BLOCK_Q: tl.constexpr,
@@ -75,70 +74,49 @@ def forward_kernel(
     tile_q = program % q_tiles
     h = (program // q_tiles) % heads
     b = (program // q_tiles // heads).to(tl.int64)
-    h_kv = h // GROUP
+    h_kv = h // 2
     q_idx = tile_q * BLOCK_Q + tl.arange(0, BLOCK_Q)
     d_idx = tl.arange(0, D_QK)
     e_idx = tl.arange(0, D_V)
     q_pos = q_idx + kv_len - q_len
     q_at = q + b * q_stride_b + h * q_stride_h
-    q_tile = tl.load(
-        q_at + q_idx[:, None].to(tl.int64) * q_stride_q + d_idx[None, :] * q_stride_d,
-        mask=q_idx[:, None] < q_len,
-        other=0.0,
-    )
-    m = tl.full([BLOCK_Q], float("-inf"), tl.float32)
-    l = tl.zeros([BLOCK_Q], tl.float32)
-    acc = tl.zeros([BLOCK_Q, D_V], tl.float32)
-    reach = tl.minimum(kv_len, tile_q * BLOCK_Q + BLOCK_Q + kv_len - q_len)
-    for tile in range(0, tl.cdiv(tl.maximum(reach, 0), BLOCK_KV)):
+    k_at = k + b * k_stride_b + h_kv * k_stride_h
+    v_at = v + b * v_stride_b + h_kv * v_stride_h
+    out_at = out + b * out_stride_b + h * out_stride_h
+    lse_at = lse + b * lse_stride_b + h * lse_stride_h
+    q_rows = q_idx[:, None].to(tl.int64) * q_stride_q + d_idx[None, :] * q_stride_d
+    q_tile = tl.load(q_at + q_rows, mask=(q_idx < q_len)[:, None], other=0.0)
+    row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
+    row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
+    acc = tl.full([BLOCK_Q, D_V], 0.0, tl.float32)
+    factor = tl.maximum(tl.abs(scale) * 1.4426950408889634, 2e-38)
+    kv_hi = tl.minimum(kv_len, tl.maximum(tile_q * BLOCK_Q + BLOCK_Q + kv_len - q_len, 0))
+    tile_hi = tl.cdiv(kv_hi, BLOCK_KV)
+    for tile in range(0, tile_hi):
         kv_idx = tile * BLOCK_KV + tl.arange(0, BLOCK_KV)
-        inside = kv_idx < reach
-        k_tile = tl.load(
-            k
-            + b * k_stride_b
-            + h_kv * k_stride_h
-            + kv_idx[None, :].to(tl.int64) * k_stride_k
-            + d_idx[:, None] * k_stride_d,
-            mask=inside[None, :],
-            other=0.0,
-        )
-        v_tile = tl.load(
-            v
-            + b * v_stride_b
-            + h_kv * v_stride_h
-            + kv_idx[:, None].to(tl.int64) * v_stride_k
-            + e_idx[None, :] * v_stride_e,
-            mask=inside[:, None],
-            other=0.0,
-        )
-        s = tl.dot(q_tile, k_tile, input_precision="ieee") * scale
+        k_rows = kv_idx[None, :].to(tl.int64) * k_stride_k + d_idx[:, None] * k_stride_d
+        k_tile = tl.load(k_at + k_rows, mask=(kv_idx < kv_hi)[None, :], other=0.0)
+        qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         distance = tl.abs(q_pos[:, None] - kv_idx[None, :])
-        s = s - 0.0625 * distance
-        visible = (kv_idx[None, :] <= q_pos[:, None]) & (kv_idx[None, :] < kv_len)
-        s = tl.where(visible, s, float("-inf"))
-        m_new = tl.maximum(m, tl.max(s, 1))
-        anchor = tl.where(m_new == float("-inf"), 0.0, m_new)
-        p = tl.exp2((s - anchor[:, None]) * 1.4426950408889634)
-        rescale = tl.exp2((m - anchor) * 1.4426950408889634)
-        l = l * rescale + tl.sum(p, 1)
-        acc = acc * rescale[:, None] + tl.dot(p.to(v_tile.dtype), v_tile, input_precision="ieee")
-        m = m_new
-    inverse = tl.where(l == 0.0, 0.0, 1.0 / l)
+        logits = qk * SCALE_SIGN * factor - distance * 0.09016844005556021  # log2(e) / 16
+        visible = kv_idx[None, :] <= q_pos[:, None]
+        logits = tl.where(visible, logits, float("-inf"))
+        row_max_new = tl.maximum(row_max, tl.max(logits, 1))
+        anchor = tl.where(row_max_new == float("-inf"), 0.0, row_max_new)
+        rescale = tl.exp2(row_max - anchor)
+        p = tl.exp2(logits - anchor[:, None])
+        row_sum = rescale * row_sum + tl.sum(p, 1)
+        v_rows = kv_idx[:, None].to(tl.int64) * v_stride_k + e_idx[None, :] * v_stride_e
+        v_tile = tl.load(v_at + v_rows, mask=(kv_idx < kv_hi)[:, None], other=0.0)
+        acc = acc * rescale[:, None]
+        acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
+        row_max = row_max_new
+    natural = (row_max + tl.log2(row_sum)) * 0.6931471805599453
+    inverse = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)
     acc = acc * inverse[:, None]
-    tl.store(
-        out
-        + b * out_stride_b
-        + h * out_stride_h
-        + q_idx[:, None].to(tl.int64) * out_stride_q
-        + e_idx[None, :] * out_stride_e,
-        acc.to(out.dtype.element_ty),
-        mask=q_idx[:, None] < q_len,
-    )
-    tl.store(
-        lse + b * lse_stride_b + h * lse_stride_h + q_idx.to(tl.int64) * lse_stride_q,
-        m + tl.log2(l) / 1.4426950408889634,
-        mask=q_idx < q_len,
-    )
+    out_rows = q_idx[:, None].to(tl.int64) * out_stride_q + e_idx[None, :] * out_stride_e
+    tl.store(out_at + out_rows, acc.to(out.dtype.element_ty), mask=(q_idx < q_len)[:, None])
+    tl.store(lse_at + q_idx.to(tl.int64) * lse_stride_q, natural, mask=q_idx < q_len)
 
 
 def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
@@ -150,6 +128,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     out = torch.empty([batch, heads, q_len, D_V], dtype=q.dtype, device=q.device)
     lse = torch.empty([batch, heads, q_len], dtype=torch.float32, device=q.device)
     chosen = dict(block_q=32, block_kv=32, warps=4, stages=2) | dict(schedule or {})
+    scale = D_QK**-0.5 if scale is None else scale
     grid = (triton.cdiv(q_len, chosen["block_q"]) * heads * batch,)
     if grid[0]:
         forward_kernel[grid](
@@ -166,8 +145,8 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
             heads,
             q_len,
             k.shape[2],
-            D_QK**-0.5 if scale is None else scale,
-            GROUP,
+            scale,
+            -1 if scale < 0 else 1,
             D_QK,
             D_V,
             chosen["block_q"],
