@@ -40,13 +40,14 @@ class Box:
         """
         if not form.terms:
             return form.constant >= 0
-        if not all(atom.is_integer for atom in form.terms):
+        if not form.is_whole:
             return False
-        shared = gcd(*(Fraction(n).numerator for n in form.terms.values()))
-        lowest = self._lower_bound(form.times(Fraction(1, shared)))
-        return (
-            lowest is not None and lowest > -1
-        )  # the form is an integer: above -1 means at least 0
+        shared = gcd(*(int(n) for n in form.terms.values()))
+        # the atoms' part is a multiple of `shared`, so that only the floor of the rest counts
+        rest = Affine(form.times(Fraction(1, shared)).terms, form.constant // shared)
+        lowest = self._lower_bound(rest)
+        # an integer above -1 is at least 0
+        return lowest is not None and lowest > -1
 
     def implies(self, smaller: Affine, larger: Affine) -> bool:
         """Whether smaller <= larger holds for every row of the tile."""

@@ -1,8 +1,10 @@
-"""Measure running maxima in units of log 2, with constant factors folded into the exponent.
+"""Fold constant factors of the score and log2 e into the exponent of exp2.
 
-Why: the hardware has exp2, and exp2(x * factor - m) is one multiply-add and one exp2 a score.  The maximum is
-taken before the factor, which is positive: it then costs one product a row.
-A score that adds an unbounded user tensor keeps natural units: a bias of -3.4e38 is finite, but times log2 e it is not.
+Why: the hardware has exp2, and exp2(x * factor - m * factor) is one multiply-add and one exp2 a score.  The
+running maximum is that of x, in x's own units: lse then suffers no change of units and back.
+
+A score that may come near the largest float32 (a user's bias of -3.4e38 is finite) is not multiplied before
+the maximum is subtracted: times log2 e it would become -inf.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import sympy
-from sympy import Expr, Float, S, Symbol, exp, log
+from sympy import Expr, Float, Integer, S, Symbol, exp, log
 
 from attnc import symbols
 from attnc.algebra import factors_along
@@ -20,17 +22,20 @@ from attnc.ir.nodes import Formula, Kernel, Let, Level, Load, Loop, Reduce, Scal
 from attnc.ir.rebuild import axes_by_name, map_stmt, prune, substitution
 
 LOG2_E = 1 / log(2)
-SMALLEST_FACTOR = Float(
-    "2e-38"
-)  # above the smallest normal float32: keeps -inf * factor = -inf where scale is 0
+SMALLEST_UNIT = Float(
+    "1.2e-38"
+)  # a normal float32: -inf times it is -inf, where scale = 0 gives NaN
 SIGN = Symbol("scale_sign", real=True)
-FACTOR = "factor"
+UNIT, FACTOR = Symbol("unit", positive=True), Symbol("factor", positive=True)
 LARGE = 2**100
 
 
 @dataclass(frozen=True, slots=True)
 class FoldScales:
-    """m = max(c x);  sum exp(c x - m)   ->   factor = c log2 e;  m = max(x factor);  sum exp2(x factor - m)"""
+    """Change m = max(c x), sum exp(c x - m) into m = max(x), sum exp2(x f - m f) with f = c log2 e.
+
+    After the loop, m is read as c m.
+    """
 
     name: ClassVar[str] = "fold-scales"
     needs: ClassVar[Level] = Level.STREAMED
@@ -38,114 +43,89 @@ class FoldScales:
 
     def run(self, kernel: Kernel) -> Kernel:
         """Rewrite each running maximum, its followers, and what reads it after the loop."""
-        leaders = [
-            r
-            for stmt in kernel.body
-            if isinstance(stmt, Loop)
-            for r in stmt.reductions
-            if r.kind == "max"
-        ]
-        for name in dict.fromkeys(leader.name for leader in leaders):
+        loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
+        leaders = [r.name for loop in loops for r in loop.reductions if r.kind == "max"]
+        for name in dict.fromkeys(leaders):
             kernel = _fold(kernel, name)
         return prune(kernel)
 
 
 def _fold(kernel: Kernel, leader: str) -> Kernel:
-    plan = _Fold.of(kernel, leader)
+    fold = _Fold.of(kernel, leader)
+    in_score_units = substitution({leader: tile_symbol(leader) * fold.unit})
     body: list[Stmt] = []
     for stmt in kernel.body:
-        if isinstance(stmt, Loop) and any(
-            reduction.name == leader for reduction in stmt.reductions
-        ):
-            body += [*(let for let in plan.before if let not in body), plan.loop(stmt)]
+        if isinstance(stmt, Loop) and any(r.name == leader for r in stmt.reductions):
+            body += [*fold.before, fold.loop(stmt)]
         else:
-            natural = substitution({leader: plan.natural})
-            body.append(map_stmt(stmt, lambda formula: _together(natural(formula))))
-    scalars = (*kernel.scalars, *plan.scalars)
-    return replace(kernel, body=tuple(body), scalars=scalars)
+            body.append(map_stmt(stmt, in_score_units))
+    return replace(kernel, body=tuple(body), scalars=(*kernel.scalars, *fold.scalars))
 
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
     leader: str
     score: str  # the value whose maximum is taken
-    inside: Expr  # what the loop computes in place of the score's formula
-    folded: Expr  # the score in the new units, over `score`
-    natural: Expr  # the leader in natural units
-    before: tuple[Let, ...]
-    scalars: tuple[Scalar, ...]
+    inside: (
+        Expr  # what the loop computes in place of the score's formula: the score is unit * inside
+    )
+    unit: Expr
+    factor: Expr | None  # unit * log2 e, or None where the score must not be multiplied
+    before: tuple[Let, ...] = ()
+    scalars: tuple[Scalar, ...] = ()
 
     @classmethod
     def of(cls, kernel: Kernel, leader: str) -> _Fold:
-        """Decide how the score that the leader maximises is written in units of log 2."""
+        """Decide which factor leaves the score that the leader maximises."""
         loop, reduction = _where_reduced(kernel, leader)
         score = str(reduction.element)
-        formula = next(
-            let.value.expr
-            for let in loop.body
-            if let.name == score and isinstance(let.value, Formula)
-        )
-        m, x = tile_symbol(leader), tile_symbol(score)
+        lets = {let.name: let.value for let in loop.body}
+        value = lets[score]
+        assert isinstance(value, Formula)
+        formula = value.expr
         if _is_unbounded(formula, loop, kernel):
-            return cls(leader, score, formula, x, m, (), ())
-        varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
-        varies |= {"q_idx": frozenset("q"), "q_pos": frozenset("q"), "kv_idx": frozenset("k")}
-        constant, rest = _constant_factor(formula, varies)
+            return cls(leader, score, formula, S.One, None)
+        constant, rest = _constant_factor(formula, kernel)
         if constant == symbols.scale:
-            factor = sympy.Max(sympy.Abs(symbols.scale) * LOG2_E, SMALLEST_FACTOR)
+            unit = sympy.Max(sympy.Abs(symbols.scale), SMALLEST_UNIT)
+            lets = (Let("unit", Formula(unit), note="never 0: -inf * unit is -inf"), _factor(UNIT))
             sign = Scalar(str(SIGN), "sign", "sign of scale")
-            return cls._factored(leader, score, SIGN * rest, factor, (sign,))
-        if constant.is_positive:
-            return cls._factored(leader, score, rest, constant * LOG2_E, ())
-        return cls._factored(leader, score, formula, LOG2_E, ())
-
-    @classmethod
-    def _factored(
-        cls, leader: str, score: str, inside: Expr, factor: Expr, scalars: tuple[Scalar, ...]
-    ) -> _Fold:
-        name = Symbol(FACTOR, positive=True)
-        let = Let(FACTOR, Formula(factor), note="scores are kept in units of log 2")
-        return cls(
-            leader,
-            score,
-            inside,
-            tile_symbol(score) * name,
-            tile_symbol(leader) * log(2),
-            (let,),
-            scalars,
-        )
+            return cls(leader, score, SIGN * rest, UNIT, FACTOR, lets, (sign,))
+        if not constant.is_positive:
+            constant, rest = Integer(1), formula
+        return cls(leader, score, rest, constant, FACTOR, (_factor(constant),))
 
     def loop(self, loop: Loop) -> Loop:
-        """The loop in the new units."""
+        """The loop over x in place of c x."""
         body = tuple(
-            replace(let, value=replace(let.value, expr=self.inside))
-            if let.name == self.score and isinstance(let.value, Formula)
-            else let
+            replace(let, value=Formula(self.inside)) if let.name == self.score else let
             for let in loop.body
         )
-        return replace(
-            loop, body=body, reductions=tuple(self._reduction(r) for r in loop.reductions)
-        )
+        reductions = tuple(self._reduction(reduction) for reduction in loop.reductions)
+        return replace(loop, body=body, reductions=reductions)
 
     def _reduction(self, reduction: Reduce) -> Reduce:
-        if reduction.name == self.leader:
-            return replace(reduction, element=self.folded)
         if reduction.follows != self.leader or reduction.repair is None:
             return reduction
-        unit = S.One if self.natural != tile_symbol(self.leader) else LOG2_E
-        element = reduction.element.xreplace({tile_symbol(self.score): self.folded})
         return replace(
-            reduction, element=_exp2(element, unit), repair=_exp2(reduction.repair, unit)
+            reduction,
+            element=reduction.element.replace(exp, self._exp2_of_score),
+            repair=reduction.repair.replace(exp, self._exp2_of_difference),
         )
 
+    def _exp2_of_score(self, exponent: Expr) -> Expr:
+        """Multiply before subtracting: one multiply-add."""
+        if self.factor is None:
+            return self._exp2_of_difference(exponent)
+        return Exp2(sympy.expand(exponent * self.factor))
 
-def _together(formula: Expr) -> Expr:
-    """A log 2 + b log 2   ->   (a + b) log 2"""
-    return sympy.collect(formula, log(2)) if isinstance(formula, sympy.Add) else formula
+    def _exp2_of_difference(self, exponent: Expr) -> Expr:
+        """Subtract before multiplying: an unmoved maximum must give exactly 1."""
+        return Exp2(sympy.Mul(exponent, self.factor or LOG2_E, evaluate=False))
 
 
-def _exp2(formula: Expr, unit: Expr) -> Expr:
-    return formula.replace(exp, lambda x: Exp2(x if unit == 1 else unit * x))
+def _factor(unit: Expr) -> Let:
+    return Let(str(FACTOR), Formula(unit * LOG2_E), note="exp(x * unit) is exp2(x * factor)")
 
 
 def _where_reduced(kernel: Kernel, leader: str) -> tuple[Loop, Reduce]:
@@ -160,7 +140,10 @@ def _where_reduced(kernel: Kernel, leader: str) -> tuple[Loop, Reduce]:
 
 
 def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
-    """Whether a score may come near the largest float32: it holds a value from memory other than q . k, or a huge number."""
+    """Whether a score may come near the largest float32.
+
+    That is where it holds a value from memory other than q . k, or a huge number.
+    """
     if any(abs(number) > LARGE for number in formula.atoms(sympy.Number)):
         return True
     loaded = {
@@ -181,8 +164,10 @@ def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
     return False
 
 
-def _constant_factor(formula: Expr, varies: dict[str, frozenset[str]]) -> tuple[Expr, Expr]:
+def _constant_factor(formula: Expr, kernel: Kernel) -> tuple[Expr, Expr]:
     """Split c * x into (c, x), c free of the tile's axes."""
+    varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
+    varies |= {"q_idx": frozenset("q"), "q_pos": frozenset("q"), "kv_idx": frozenset("k")}
     constant, rest = formula, S.One
     for axis in ("q", "k"):
         constant, moving = factors_along(constant, axis, varies)
