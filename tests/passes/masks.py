@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from sympy import And, Basic, Integer, Lt, Symbol, exp, oo
+from sympy import And, Basic, Integer, Lt, Symbol, oo
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
-from attnc.ir.functions import tile_symbol
+from attnc.ir.functions import Exp2, tile_symbol
 from attnc.ir.nodes import (
     BLOCK_KV,
     BLOCK_Q,
@@ -59,8 +59,8 @@ def kernel_with(
 ) -> Kernel:
     """Streamed attention with a mask; `outside` and `inside`: more lets before and in the loop."""
     t, m, v = tile_symbol("t"), tile_symbol("row_max"), tile_symbol("v_tile")
-    where, p = And(mask, KEYS), exp(t - m)
-    moved = exp(Symbol("row_max_old", real=True) - Symbol("row_max_new", real=True))
+    where, p = And(mask, KEYS), Exp2(t - m)
+    moved = Exp2(Symbol("row_max_old", real=True) - Symbol("row_max_new", real=True))
     head = (
         Let("q_first", Formula(Q_BLOCK * BLOCK_Q), (), "i32"),
         Let("q_pos", Formula(Q_POS), ("q",), "i32"),

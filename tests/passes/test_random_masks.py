@@ -61,10 +61,7 @@ def atoms(draw: st.DrawFn) -> Boolean:
         return h < draw(st.integers(0, 3))
     if kind == 5:
         return And(q_pos - draw(st.integers(0, 40)) <= kv_idx, kv_idx <= q_pos)
-    relation = draw(st.sampled_from(["<", "<=", ">", ">="]))
-    return {"<": key < number, "<=": key <= number, ">": key > number, ">=": key >= number}[
-        relation
-    ]
+    return draw(st.sampled_from([Lt, Le, Gt, Ge]))(key, number)
 
 
 masks = st.recursive(
