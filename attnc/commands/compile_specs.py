@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def run(options: Namespace) -> int:
     folder = Path(options.output)
     specs = read_specs(find_specs(options.specs), options.settings)
     made = [compile_spec(spec) for spec in specs]
-    reports = _target_reports(made, options.target)
+    reports = _reports(made, options.target)
     _write({folder / one.module.filename: one.module.source for one in made})
     seconds = time.perf_counter() - began
     if options.json:
@@ -36,8 +37,8 @@ def run(options: Namespace) -> int:
         return 0
     for one in made:
         print(f"{one.spec.path} -> {folder / one.module.filename}")
-        for report in reports.get(one.spec.name, ()):
-            print(report.text)
+        if options.target:
+            print("\n".join(_report_lines(reports[one.spec.name])))
     if len(made) > 1:
         print(f"{len(made)} kernels in {seconds:.2f} s")
     return 0
@@ -51,13 +52,22 @@ def _write(files: dict[Path, str]) -> None:
         raise CannotWrite(path=path, problem=error.strerror) from None
 
 
-def _target_reports(made: list[Compilation], targets: str) -> dict[str, Any]:
-    """Cross-compile for the targets asked for; the only part of `compile` that needs triton."""
-    return {}
+def _reports(made: Sequence[Compilation], targets: str) -> Mapping[str, Sequence[Any]]:
+    if not targets:
+        return {}
+    from attnc.commands.target_reports import target_reports
+
+    return target_reports(made, targets)
+
+
+def _report_lines(rows: Sequence[Any]) -> list[str]:
+    from attnc.commands.target_reports import report_lines
+
+    return report_lines(rows)
 
 
 def _as_json(
-    made: list[Compilation], folder: Path, reports: dict[str, Any], seconds: float
+    made: list[Compilation], folder: Path, reports: Mapping[str, Sequence[Any]], seconds: float
 ) -> dict[str, Any]:
     return {
         "seconds": round(seconds, 3),

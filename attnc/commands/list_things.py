@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from attnc.commands.columns import aligned
 from attnc.errors import AttncError
 from attnc.spec import read_spec
 from attnc.spec.blocks import BLOCKS
@@ -60,9 +61,4 @@ def _targets() -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return "  none"
-    widths = {key: max(len(str(row[key])) for row in rows) for key in rows[0]}
-    return "\n".join(
-        "  " + "  ".join(f"{row[key]!s:<{widths[key]}}" for key in row).rstrip() for row in rows
-    )
+    return "\n".join(aligned([[str(cell) for cell in row.values()] for row in rows]) or ["  none"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnc.artifact import write_all
 from attnc.commands.inputs import find_specs, read_specs
+from attnc.commands.judges import require
 from attnc.commands.verify_table import report_lines, verdict
 from attnc.driver import compile_spec
 from attnc.errors import UserError
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from attnc.verify.report import Report
 
 FAILED = 1
-
-
-class NeedsPackages(UserError):
-    """Report that the judges are not installed."""
-
-    code = "user/needs-packages"
-    message = "verify needs {missing}, which is not installed"
-    help = "pip install 'attnc[verify]'"
 
 
 class OutOfDate(UserError):
@@ -67,7 +60,7 @@ class Subject:
 def run(options: Namespace) -> int:
     """Judge every kernel asked for; 1 when any of them fails."""
     gc.enable()  # off since the start, for the sake of short commands
-    _require_judges()
+    require("verify", "numpy", "torch", "triton", "z3")
     subjects = list(_subjects(options))
     results = [_judge(subject, options.json) for subject in subjects]
     if options.json:
@@ -76,14 +69,6 @@ def run(options: Namespace) -> int:
         good = sum(result["ok"] for result in results)
         print(f"\n{good} of {len(results)} kernels verified")
     return 0 if all(result["ok"] for result in results) else FAILED
-
-
-def _require_judges() -> None:
-    for module in ("numpy", "torch", "triton", "z3"):
-        try:
-            __import__(module)
-        except ImportError:
-            raise NeedsPackages(missing=module) from None
 
 
 def _subjects(options: Namespace) -> Iterator[Subject]:

@@ -11,6 +11,7 @@ import pytest
 
 from attnc.cli import main
 
+TOO_MANY_STAGES = "schedule={block_q: 64, block_kv: 64, warps: 4, stages: 8}"
 BAD = "heads: 4\nhead_dim: 64\nmask: casual\n"
 
 
@@ -149,3 +150,28 @@ def test_writing_keeps_the_mode_of_a_file(here: Path) -> None:
     path.chmod(0o640)
     write_all({path: "new"})
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+
+
+def test_target_reports_what_the_machine_code_costs(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", "good.yaml", "--target", "sm_80,gfx942", "--json"]) == 0
+    reports = json.loads(capsys.readouterr().out)["compiled"][0]["targets"]
+    assert [one["target"] for one in reports] == ["sm_80", "gfx942"]
+    assert all(one["fits"] and one["registers"] > 0 and one["loops"] for one in reports)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "sm_81"], "user/unknown-target no target is called 'sm_81'"),
+        (["--target", "sm_75"], "user/refused-target"),
+        (["--target", "sm_120", "--set", TOO_MANY_STAGES], "user/schedule-does-not-fit"),
+    ],
+)
+def test_a_target_that_cannot_run_it_is_refused_and_nothing_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["compile", "good.yaml", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (here / "generated").exists()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from attnc.cli import main
-from attnc.commands.verify_specs import NeedsPackages
+from attnc.commands.judges import NeedsPackages
 from attnc.driver import compile_path, compile_spec
 from attnc.spec import parse_spec
 
