@@ -36,8 +36,8 @@ LADDER = (
     (128, 64, 8), (128, 32, 8), (64, 32, 4), (64, 16, 4),
     (32, 32, 4), (32, 16, 4), (16, 16, 4), (16, 16, 8),
 )  # fmt: skip
-# A warp of AMD has 64 lanes, so four do the work of eight.
-AMD_LADDER = ((128, 64, 4), (128, 32, 4), (64, 32, 4), (64, 16, 4), (32, 16, 4), (16, 16, 4))
+# A warp of AMD has 64 lanes and takes 32 rows (of 16 keys: 16 rows), or it repeats another's work.
+AMD_LADDER = ((128, 64, 4), (128, 32, 4), (64, 32, 2), (64, 16, 4), (32, 16, 2), (16, 16, 1))
 # Float32 products without a matrix unit.
 UNROLLED_LADDER = ((64, 32, 8), (32, 32, 8), (32, 16, 8), (16, 16, 4), (16, 16, 8))
 

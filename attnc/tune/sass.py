@@ -16,6 +16,7 @@ _LABEL = re.compile(r"^(\.L_x?_?\d+):")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
 _GUARD = re.compile(r"^@!?U?P[T\d]+\s+")
 _TARGET = re.compile(r"`\((\.L_x?_?\d+)\)")
+_PREDICATE = re.compile(r"\bU?P\d")
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 
 MATRIX = frozenset(
@@ -48,6 +49,11 @@ class Instruction:
 
     text: str  # without its guard
     guarded: bool
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it may be skipped: a guard, or a branch on a predicate among its operands."""
+        return self.guarded or (self.opcode == "BRA" and bool(_PREDICATE.search(self.text)))
 
     @property
     def operation(self) -> str:
@@ -93,20 +99,42 @@ class MachineCode:
         return [list(self.instructions[first : last + 1]) for first, last in inner]
 
     def _loops(self) -> Iterator[tuple[int, int]]:
-        for number, one in enumerate(self.instructions):
-            target = _TARGET.search(one.text) if one.opcode in ("BRA", "BRX") else None
-            if target is None or self.labels.get(target[1], number + 1) > number:
-                continue
-            if not self._returns_from_waiting(number):
-                yield self.labels[target[1]], number
+        """Spans from a loop's head to the last jump back to it."""
+        ends: dict[int, int] = {}
+        for number in range(len(self.instructions)):
+            head = self._jump(number)
+            if head is not None and head <= number and not self._reached(number, avoiding=head):
+                ends[head] = number
+        yield from sorted(ends.items())
 
-    def _returns_from_waiting(self, number: int) -> bool:
-        """Whether a jump ends an out-of-line wait for a barrier, no loop of the program."""
-        jump = self.instructions[number]
-        if jump.guarded or re.search(r"\bU?P\d", jump.text):
-            return False
-        before = self.instructions[max(0, number - 3) : number]
-        return any(one.opcode in ("SYNCS", "BRA") for one in before)
+    def _reached(self, goal: int, avoiding: int) -> bool:
+        """Whether a path from the entry to `goal` misses `avoiding`, which then is no loop's head.
+
+        Slow paths (waits, long divisions) are moved out of line and jump back into the middle of a
+        loop; those jumps are what this test tells from a loop's own.
+        """
+        seen, waiting = {avoiding}, [0]
+        while waiting:
+            number = waiting.pop()
+            if number == goal:
+                return True
+            if number not in seen and number < len(self.instructions):
+                seen.add(number)
+                waiting += self._next(number)
+        return False
+
+    def _next(self, number: int) -> list[int]:
+        one = self.instructions[number]
+        jump = self._jump(number)
+        after = [] if jump is None else [jump]
+        if one.conditional or one.opcode not in ("BRA", "EXIT", "RET"):
+            after.append(number + 1)
+        return after
+
+    def _jump(self, number: int) -> int | None:
+        one = self.instructions[number]
+        target = _TARGET.search(one.text) if one.opcode == "BRA" else None
+        return self.labels.get(target[1]) if target else None
 
     def _is_hot(self, first: int, last: int) -> bool:
         return any(one.kind in ("mma", "exp2") for one in self.instructions[first : last + 1])
