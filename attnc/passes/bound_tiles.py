@@ -21,7 +21,7 @@ from sympy.logic.boolalg import And, Boolean
 from attnc.ir.nodes import Axis, Formula, Kernel, Let, Level, Load, Loop, Piece, Stmt
 from attnc.passes.box import Box
 from attnc.passes.column_test import add_column_test
-from attnc.passes.key_ranges import key_ranges, smallest
+from attnc.passes.key_ranges import key_ranges
 from attnc.passes.reading import (
     conjuncts,
     inline,
@@ -32,6 +32,7 @@ from attnc.passes.reading import (
     names_of,
     varying_names,
 )
+from attnc.passes.scalars import smallest
 from attnc.passes.spans import spans_of
 from attnc.passes.tile_ranges import Bounds, Scope, TileWriter
 

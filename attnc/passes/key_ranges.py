@@ -7,20 +7,21 @@ its largest in the last.  hi is 0 where nothing is seen, so that no tile is visi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
-from sympy import And, Expr, Ge, Integer, Lt, Max, Min, Symbol
+from sympy import Expr, Ge, Integer, Lt, Not, Symbol
 from sympy.logic.boolalg import Boolean
 
 from attnc.passes.affine import Affine, affine, constant, direction, mentions, substitute
 from attnc.passes.box import Box
 from attnc.passes.joined_rows import joined_rows
 from attnc.passes.regions import Edge, Region, Span, high_within, low_within
+from attnc.passes.scalars import at_most, largest, smallest, where_all
 from attnc.symbols import Where
 
 ZERO = constant(0)
+ZERO_EXPR = Integer(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ class KeyRange:
     [lo, hi) also where conditions make that empty.
     """
 
-    lows: tuple[Edge, ...]
     lo: Expr
     hi: Expr
     every_lo: Expr | None
@@ -55,11 +55,58 @@ class KeyRange:
 def key_ranges(spans: tuple[Span, ...], box: Box) -> tuple[KeyRange, ...]:
     """Evaluate spans over a tile; ranges that start at the same column become one."""
     rest = _rows_that_do_not_see_all(spans, box)
+    suffixes = [f"_{n}" if len(spans) > 1 else "" for n in range(1, len(spans) + 1)]
+    waiting = list(zip(spans, suffixes, strict=True))
     merged: list[KeyRange] = []
-    for number, span in enumerate(spans, 1):
-        suffix = f"_{number}" if len(spans) > 1 else ""
-        _merge(merged, _evaluate(span, box, rest, suffix))
+    while waiting:
+        span, suffix = waiting.pop(0)
+        other = next((pair for pair in waiting if _alternative(span, pair[0]) is not None), None)
+        if other is None:
+            _merge(merged, _evaluate(span, box, rest, suffix))
+            continue
+        waiting.remove(other)
+        guard = _alternative(span, other[0])
+        assert guard is not None
+        then = _evaluate(_without(span, guard), box, rest, suffix)
+        otherwise = _evaluate(_without(other[0], Not(guard)), box, rest, other[1])
+        _merge(merged, _either(guard, then, otherwise))
     return tuple(merged)
+
+
+def _alternative(one: Span, other: Span) -> Boolean | None:
+    """A condition on which the first span depends, and the second on its opposite."""
+    return next((g for g in one.outer.guards if Not(g) in other.outer.guards), None)
+
+
+def _without(span: Span, guard: Boolean) -> Span:
+    def less(region: Region) -> Region:
+        return replace(region, guards=tuple(g for g in region.guards if g != guard))
+
+    outer = less(span.outer)
+    if span.inner is None:
+        return Span(outer, None)
+    return Span(outer, outer if span.is_exact else less(span.inner))
+
+
+def _either(guard: Boolean, then: KeyRange, other: KeyRange) -> KeyRange:
+    """One range whose ends depend on a condition; where nothing is seen by all, an empty one."""
+    every_lo = every_hi = None
+    if then.every_hi is not None or other.every_hi is not None:
+        sides = [
+            (r.lo, ZERO_EXPR) if r.every_lo is None else (r.every_lo, r.every_hi)
+            for r in (then, other)
+        ]
+        (lo, hi), (other_lo, other_hi) = sides
+        every_lo, every_hi = Where(guard, lo, other_lo), Where(guard, hi, other_hi)
+    return KeyRange(
+        Where(guard, then.lo, other.lo),
+        Where(guard, then.hi, other.hi),
+        every_lo,
+        every_hi,
+        tight=then.tight and other.tight,
+        fits=False,
+        rows=(*then.rows, *other.rows),
+    )
 
 
 def _merge(ranges: list[KeyRange], new: KeyRange) -> None:
@@ -98,7 +145,6 @@ def _evaluate(span: Span, box: Box, rest: RowRange | None, suffix: str) -> KeyRa
     every = None if span.inner is None else _every(span.inner, box, rest)
     fits = span.is_exact and not conditions and rest is None
     return KeyRange(
-        lows,
         lo,
         where_all(conditions, hi),
         every[0] if every else None,
@@ -117,8 +163,8 @@ def _every(region: Region, box: Box, rest: RowRange | None) -> tuple[Expr, Expr,
     lows = tuple(_extremes(e, box, first, end - 1, greatest=True) for e in region.lows)
     highs = tuple(_extremes(e, box, first, end - 1, greatest=False) for e in region.highs)
     conditions = list(region.guards)
-    conditions += [_at_most(a, first) for a in region.rows_from if not box.implies(a, first)]
-    conditions += [_at_most(end, b) for b in region.rows_to if not box.implies(end, b)]
+    conditions += [at_most(a, first) for a in region.rows_from if not box.implies(a, first)]
+    conditions += [at_most(end, b) for b in region.rows_to if not box.implies(end, b)]
     return _low_expr(box, lows), where_all(conditions, _clipped(box, highs)), lows
 
 
@@ -173,7 +219,7 @@ def _some_row(region: Region, box: Box) -> list[Boolean]:
     first, end = affine(box.first), affine(box.end)
     pairs = [(a, end) for a in region.rows_from] + [(first, b) for b in region.rows_to]
     pairs += list(product(region.rows_from, region.rows_to))
-    return [_at_most(a + 1, b) for a, b in pairs if not box.implies(a + 1, b)]
+    return [at_most(a + 1, b) for a, b in pairs if not box.implies(a + 1, b)]
 
 
 # ---------------------------------------------------------------- numbers
@@ -233,32 +279,3 @@ def _below_all(box: Box, lows: tuple[Edge, ...], highs: tuple[Edge, ...]) -> boo
         any(box.implies(a, b) for a in low for b in high)
         for low, high in product(above_zero, highs)
     )
-
-
-def _at_most(one: Affine, other: Affine) -> Boolean:
-    """one <= other, as a condition for run time."""
-    difference = other - one
-    positive = Affine({a: f for a, f in difference.terms.items() if f > 0})
-    negative = Affine({a: -f for a, f in difference.terms.items() if f < 0}, -difference.constant)
-    return Ge(positive.expr(), negative.expr(), evaluate=False)
-
-
-def largest(values: Iterable[Expr]) -> Expr:
-    """The max of scalars, left as written."""
-    kept = list(dict.fromkeys(values))
-    return kept[0] if len(kept) == 1 else Max(*kept, evaluate=False)
-
-
-def smallest(values: Iterable[Expr]) -> Expr:
-    """The min of scalars, left as written."""
-    kept = list(dict.fromkeys(values))
-    return kept[0] if len(kept) == 1 else Min(*kept, evaluate=False)
-
-
-def where_all(conditions: list[Boolean], value: Expr) -> Expr:
-    """The value where all conditions hold, 0 elsewhere."""
-    if not conditions:
-        return value
-    unique = list(dict.fromkeys(conditions))
-    condition = unique[0] if len(unique) == 1 else And(*unique, evaluate=False)
-    return Where(condition, value, Integer(0))

@@ -19,7 +19,8 @@ from sympy import Expr, Ge, Integer, Le, Lt, Or, Symbol
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Formula, Let, Piece
-from attnc.passes.key_ranges import KeyRange, largest, smallest
+from attnc.passes.key_ranges import KeyRange
+from attnc.passes.scalars import largest, smallest
 from attnc.symbols import FloorDiv, Where
 
 ZERO = Integer(0)
