@@ -1,4 +1,4 @@
-"""Scalars of run time, left as written: sympy's own Max and Min would spend long on comparing them."""
+"""Scalars of run time, left as written: comparing them would cost sympy much time."""
 
 from __future__ import annotations
 
