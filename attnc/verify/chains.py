@@ -31,6 +31,9 @@ from attnc.symbols import Where
 MINUS_INFINITY = Symbol("minus infinity", real=True)
 
 
+RAISED = Symbol("raised", real=True)  # the running maximum after a tile
+
+
 class KeySum(Function):
     """The sum of an element over the keys of the tile."""
 
@@ -71,8 +74,18 @@ class Chain:
     def _memo(self) -> dict[str, Basic]:
         return {}
 
+    @cached_property
+    def raised(self) -> str | None:
+        """The value that the running maximum becomes in the loop; formulas call it RAISED."""
+        maxima = maxima_of(self.kernel)
+        updates = self.loop.updates if self.loop else ()
+        found = [u.value for u in updates if u.name in maxima and u.value in self.lets]
+        return found[0] if len(found) == 1 else None
+
     def value(self, name: str) -> Basic:
         """The formula of a value; loads, positions, scalars and carried values stay names."""
+        if name == self.raised:
+            return RAISED
         if name not in self._memo:
             let = self.lets.get(name)
             opened = None if let is None else self._expand(let)
@@ -87,7 +100,12 @@ class Chain:
     def steps(self) -> dict[str, Basic]:
         """What becomes of each carried value in one visit of the loop."""
         assert self.loop is not None
-        return {update.name: self.value(update.value) for update in self.loop.updates}
+        steps = {update.name: self.value(update.value) for update in self.loop.updates}
+        for update in self.loop.updates:
+            if update.value == self.raised:
+                opened = self._expand(self.lets[update.value])
+                steps[update.name] = RAISED if opened is None else opened
+        return steps
 
     def _expand(self, let: Let) -> Basic | None:
         match let.value:

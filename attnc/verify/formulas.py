@@ -22,6 +22,7 @@ from attnc.spec.schema import AttentionSpec
 from attnc.symbols import Read
 from attnc.verify.chains import (
     MINUS_INFINITY,
+    RAISED,
     Chain,
     KeyMax,
     elements,
@@ -33,7 +34,7 @@ from attnc.verify.chains import (
 )
 from attnc.verify.equality import Sampler, equal
 from attnc.verify.obligations import Obligation
-from attnc.verify.states import LN2, RAISED, States, Unreadable, log2_of
+from attnc.verify.states import LN2, States, Unreadable, log2_of
 from attnc.verify.vocabulary import DOT, Vocabulary
 
 Check = Callable[..., Obligation]
@@ -86,6 +87,9 @@ class _Judge:
         wrong = [name for name in starts if name not in filled]
         if wrong or not self.states.maximum:
             return Obligation(name, "refuted", f"{', '.join(wrong)}: neither -oo nor 0")
+        kinds = [type(s) for s in self.kernel.body if isinstance(s, Start | Loop)]
+        if Loop in kinds and Start in kinds[kinds.index(Loop) :]:
+            return Obligation(name, "refuted", "something starts anew after a loop")
         return Obligation(name, "proved")
 
     def loop_obligations(self, number: int, loop: Loop) -> list[Obligation]:
@@ -153,10 +157,10 @@ class _Judge:
         outcomes = []
         for step in self.states.sums(loop):
             exponent, unit = self.states.exponent(step)
-            mine = self.words.canonical(factor * parts[0].args[0] * unit, loop, 1)
-            outcomes.append(
-                equal(name, mine, self.words.canonical(exponent, loop, 1), self.sampler)
-            )
+            largest = factor * parts[0].args[0] * unit
+            for sign in (1, -1):
+                mine, theirs = (self.words.canonical(x, loop, sign) for x in (largest, exponent))
+                outcomes.append(equal(name, mine, theirs, self.sampler))
         return _worst(name, outcomes)
 
     def merges(self, name: str, loop: Loop) -> Obligation:
@@ -210,7 +214,7 @@ class _Judge:
             Symbol(self.states.maximum, real=True),
             Symbol(self._sums_by_values()[None], real=True),
         )
-        wanted = m * unit * LN2 + sympy.log(total)
+        wanted = self.words.canonical(m * unit * LN2, None, 1) + sympy.log(total)
         sampler = replace(self.sampler, positive=frozenset({total.name}))
         return equal(name, self.words.canonical(self._result(store), None, 1), wanted, sampler)
 

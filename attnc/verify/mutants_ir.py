@@ -14,7 +14,7 @@ from itertools import product
 
 from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.claims import Tiling
+from attnc.verify.claims import Tiling, coverage_claims
 from attnc.verify.faults import all_faults
 from attnc.verify.formulas import check_formulas
 from attnc.verify.interpreted import mismatch, small_cases
@@ -77,7 +77,7 @@ class Jury:
         return frozenset(obligation.name for obligation in found if not obligation.ok)
 
     def judge(self, mutant: Mutant) -> Verdict:
-        """Formulas first, then proofs, then numbers: the first that refutes it convicts."""
+        """Proofs and formulas, then numbers: the first that refutes it convicts."""
         doubts: list[str] = []
         for obligation in self._obligations(mutant.program):
             if obligation.ok or obligation.name in self.shortcomings:
@@ -95,9 +95,13 @@ class Jury:
         return Verdict(mutant.name, "equivalent", "every obligation holds of it")
 
     def _obligations(self, program: Program) -> Iterator[Obligation]:
-        """Formulas do not depend on the tile shape; one shape is enough to convict."""
+        """What convicts most, and fastest, first: ranges and masks, formulas, the rest."""
+        shapes = shapes_of(program)
+        subjects = [Subject(self.spec, k, *shape) for k, shape in product(program.kernels, shapes)]
+        for subject in subjects[:1]:
+            for claim in coverage_claims(Tiling(subject.kernel)):
+                yield prove_claim(claim, subject)
         yield from check_formulas(self.spec, program)
-        for kernel, (block_q, block_kv) in product(program.kernels, shapes_of(program)):
-            subject = Subject(self.spec, kernel, block_q, block_kv)
-            for claim in claims_of(Tiling(kernel), self.spec):
+        for subject in subjects:
+            for claim in claims_of(Tiling(subject.kernel), self.spec):
                 yield prove_claim(claim, subject)

@@ -18,11 +18,13 @@ from attnc.spec.schema import AttentionSpec
 from attnc.symbols import MAX_PARAM
 from attnc.verify.access_claims import access_claims, hidden_key_claims
 from attnc.verify.claims import Claim, Tiling, coverage_claims
+from attnc.verify.concrete_meaning import ConcreteMeaning
 from attnc.verify.integer_claims import overflow_claims
-from attnc.verify.meaning import ConcreteMeaning, SolverMeaning, Subject
+from attnc.verify.meaning import Subject
 from attnc.verify.obligations import Obligation
 from attnc.verify.output_claims import grid_claims, store_claims
 from attnc.verify.piece_claims import piece_claims
+from attnc.verify.solver_meaning import SolverMeaning
 from attnc.verify.tightness import tightness_claims
 
 Blocks = tuple[int, int]  # BLOCK_Q, BLOCK_KV

@@ -11,10 +11,9 @@ from sympy import Basic, Expr, S, Symbol
 from attnc.ir.functions import Anchor, Exp2
 from attnc.ir.nodes import Kernel, Let, Load, Loop, Start
 from attnc.symbols import Where
-from attnc.verify.chains import Chain, KeySum, maxima_of, selects
+from attnc.verify.chains import RAISED, Chain, KeySum, maxima_of, selects, sort_of
 
 LN2 = sympy.log(2)
-RAISED = Symbol("raised", real=True)  # the maximum after a tile
 
 
 class Unreadable(ValueError):
@@ -68,14 +67,15 @@ class States:
 
     def sums(self, loop: Loop) -> list[Step]:
         """The carried sums of a loop, read apart."""
-        steps = self.visible(loop)
-        raised = steps[self.maximum]
-        short = {Anchor(raised): Anchor(RAISED), raised: RAISED}
-        return [
-            self._read_sum(name, step.xreplace(short))
-            for name, step in steps.items()
-            if name != self.maximum
-        ]
+        if id(loop) not in self._sums:
+            steps = self.visible(loop)
+            rest = {name: step for name, step in steps.items() if name != self.maximum}
+            self._sums[id(loop)] = [self._read_sum(name, step) for name, step in rest.items()]
+        return self._sums[id(loop)]
+
+    @cached_property
+    def _sums(self) -> dict[int, list[Step]]:
+        return {}
 
     def _read_sum(self, name: str, step: Basic) -> Step:
         carried = Symbol(name, real=True)
@@ -106,12 +106,14 @@ class States:
         return found
 
     def exponent(self, step: Step) -> tuple[Expr, Expr]:
-        """Split a weight's exponent to base 2: (score in log2 units, unit of the anchor)."""
+        """Split a weight's exponent to base 2: (score, unit of the maximum)."""
         raised = Anchor(RAISED)
         power = log2_of(step.weight)
         unit = -sympy.expand(power).coeff(raised)
         score = sympy.expand(power + unit * raised)
-        if score.has(Anchor) or unit.free_symbols or unit == 0:
+        fixed = {scalar.name for scalar in self.kernel.scalars}
+        varies = {str(symbol) for symbol in unit.free_symbols} - fixed
+        if score.has(Anchor) or varies or sort_of(unit, ()) != "positive":
             raise Unreadable(
                 f"the exponent of {step.name} is not a score less the maximum: {power}"
             )

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import sympy
 from sympy import Basic, Expr
+from sympy.core.relational import Relational
 
 from attnc.symbols import FloorDiv, FloorMod, Read, kv_idx
 from attnc.verify.access_claims import row_witnesses
 from attnc.verify.claims import Claim, Tiling
-from attnc.verify.meaning import ConcreteMeaning, Meaning, Place
+from attnc.verify.concrete_meaning import ConcreteMeaning
+from attnc.verify.meaning import Meaning, Place
 
 Term = Any
 
@@ -95,7 +97,7 @@ def _candidates(tiling: Tiling, m: Meaning, place: Place) -> Iterator[Place]:
 def _edges(mask: Basic) -> Iterator[Expr]:
     """Keys at which a part of the mask changes, and their neighbours."""
     found: list[Expr] = []
-    for relation in mask.atoms(sympy.core.relational.Relational):
+    for relation in sorted(mask.atoms(Relational), key=str):  # a set has no order of its own
         difference = sympy.expand(relation.lhs - relation.rhs)
         slope = difference.coeff(kv_idx)
         rest = difference - slope * kv_idx

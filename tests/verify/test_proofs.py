@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sympy
 import z3
 from sympy import And, Integer, Ne, Symbol, true
 
+from attnc.driver import lower_spec
 from attnc.ir.nodes import BLOCK_KV, Let, Load, Loop, Program, Store
+from attnc.spec import read_spec
 from attnc.spec.schema import Param, Tensor
 from attnc.symbols import FloorDiv, FloorMod, Read, b, kv_idx, q_idx, q_pos, tensor_symbol
 from attnc.verify import proofs
 from attnc.verify.claims import Tiling
-from attnc.verify.meaning import Place, SolverMeaning, Subject
+from attnc.verify.meaning import Place, Subject
 from attnc.verify.obligations import Obligation
 from attnc.verify.proofs import claims_of, prove
+from attnc.verify.solver_meaning import SolverMeaning
 from tests.verify import kernels
 from tests.verify.test_interpreter import edit
 
@@ -44,12 +48,32 @@ def test_a_right_program_is_proved_at_several_tile_shapes() -> None:
     assert {o.status for o in found} == {"proved"}
 
 
-def test_no_claim_holds_for_want_of_cases() -> None:
-    kernel = READY.kernels[0]
-    for claim in claims_of(Tiling(kernel), SPEC):
-        m = SolverMeaning(Subject(SPEC, kernel, 32, 16))
+QUICK = ("causal_mha", "longformer", "documents_packed", "dense_bias")
+SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
+COMPILED = [
+    pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
+    for path in SPECS
+]
+
+
+@pytest.mark.parametrize("path", COMPILED)
+def test_a_compiled_program_is_proved(path: Path) -> None:
+    spec = read_spec(path)
+    assert [o for o in prove(spec, lower_spec(spec)) if o.status != "proved"] == []
+
+
+@pytest.mark.parametrize("name", ["by hand", "llama4_chunked", "documents_packed", "head_gates"])
+def test_no_claim_holds_for_want_of_cases(name: str) -> None:
+    spec, program = SPEC, READY
+    if name != "by hand":
+        spec = read_spec(SPECS[0].parent / f"{name}.yaml")
+        program = lower_spec(spec)
+    kernel = program.kernels[0]
+    for claim in claims_of(Tiling(kernel), spec):
+        m = SolverMeaning(Subject(spec, kernel, 32, 16))
         claim.build(m)
         solver = z3.Solver(ctx=m.z3.context)
+        solver.set("rlimit", 4_000_000)
         solver.add(*m.hypotheses, *m.z3.facts)
         assert solver.check() == z3.sat, claim.name
 
