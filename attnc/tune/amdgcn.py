@@ -65,10 +65,14 @@ def parse_amdgcn(text: str) -> Assembly:
     opcodes: list[str] = []
     loops: dict[str, list[str]] = {}
     loop: list[str] | None = None
+    label = ""
     for line in text.splitlines():
         if block := _BLOCK.match(line):
-            name = _loop_of(block["name"], block["comment"])
+            label = block["name"]
+            name = _loop_of(label, block["comment"])
             loop = loops.setdefault(name, []) if name else None
+        elif loop is None and (name := _loop_of(label, _comment(line))):
+            loop = loops.setdefault(name, [])  # the label's comment goes on
         elif found := _INSTRUCTION.match(line):
             opcodes.append(found[1])
             if loop is not None:
@@ -79,6 +83,11 @@ def parse_amdgcn(text: str) -> Assembly:
         _figure(text, "vgpr_count"),
         _figure(text, "vgpr_spill_count"),
     )
+
+
+def _comment(line: str) -> str:
+    text = line.strip()
+    return text if text.startswith(";") else ""
 
 
 def _loop_of(block: str, comment: str) -> str:

@@ -49,6 +49,12 @@ kernel:
 	v_cndmask_b32_e32 v1, v2, v3, vcc
 	s_branch .LBB0_1
 .LBB0_3:
+	v_rcp_f32_e32 v3, v1
+.LBB0_4:                                ; %.lr.ph1
+                                        ; =>This Inner Loop Header: Depth=1
+	v_exp_f32_e32 v1, v1
+	s_cbranch_scc1 .LBB0_4
+; %bb.5:
 	v_rcp_f32_e32 v1, v1
 	s_endpgm
     .vgpr_count:     194
@@ -80,7 +86,8 @@ def test_loop_mix_counts_every_instruction_once() -> None:
 def test_amd_loops_need_not_stand_together() -> None:
     code = parse_amdgcn(AMDGCN)
     assert (code.registers, code.spills) == (194, 7)
-    (loop,) = code.hot_loops()
+    loop, second = code.hot_loops()
+    assert second == ("v_exp_f32_e32", "s_cbranch_scc1")
     assert sorted(kind_of(opcode) for opcode in loop) == sorted(
         ["fma", "integer", "mma", "exp2", "shared load", "select", "integer"]
     )
