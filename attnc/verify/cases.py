@@ -47,6 +47,11 @@ class Case:
     seed: int = 0
     repeated: bool = False  # run again, and without the NaNs: the same bits each time
 
+    @property
+    def cruel(self) -> bool:
+        """Whether its inputs are so extreme that a user's formula may have no value there."""
+        return self.twist != "none" or self.magnitude != 1 or self.scale is not None
+
 
 def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
     """List the cases that fit a spec, in a fixed order with fixed seeds."""

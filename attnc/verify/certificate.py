@@ -48,6 +48,7 @@ def certificate(report: Report) -> dict[str, Any]:
                 "compared": row.comparison.compared,
                 "error_over_limit": "at most 1" if row.comparison.ok else "above 1",
                 "problem": row.comparison.problem,
+                "note": row.comparison.note,
             }
             for row in report.numbers
             if row.device == "interpreter"

@@ -83,9 +83,13 @@ CATALOGUE: tuple[TextMutant, ...] = (
     M("division by an empty sum", r"tl\.where\(row_sum == 0\.0, 1\.0, row_sum\)", "row_sum"),
     M("output not divided", r"\* inverse\[:, None\]", "* 1.0"),
     M("lse in base 2", r" \* 0\.6931471805599453", ""),
-    M("lse without the maximum", r"row_max \+ tl\.log2", "tl.log2"),
+    M("lse without the maximum", r"row_max[^+\n]* \+ (?=tl\.log2)", ""),
     # scale
-    M("scale forgotten", r"(qk) \* scale\b|tl\.abs\(scale\) \* ", r"\1"),
+    M(
+        "scale forgotten",
+        r"(?<=tl\.abs\()scale\b|(?<=qk \* )scale\b|\bscale(?= \*)",
+        "(scale * 0 + 1)",
+    ),
     M("sign of the scale forgotten", r" \* SCALE_SIGN\b", ""),
     # what is visible
     M("border hidden", r"^( +visible = .*?)<=", r"\1<"),

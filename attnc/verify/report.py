@@ -87,8 +87,12 @@ class Report:
         for row in self.numbers:
             comparison = row.comparison
             status = "within" if comparison.ok else "failed"
-            detail = comparison.problem or (
-                f"error {comparison.error:.2g} of {comparison.limit:.2g}: {comparison.ratio:.2g}"
+            detail = (
+                comparison.problem
+                or comparison.note
+                or (
+                    f"error {comparison.error:.2g} of {comparison.limit:.2g}: {comparison.ratio:.2g}"
+                )
             )
             name = f"{row.case}, {row.dtype}, {comparison.what}, {row.device}"
             yield Row("number", name, status, detail, comparison.ok)
@@ -123,6 +127,7 @@ class Report:
                     "limit": row.comparison.limit,
                     "compared": row.comparison.compared,
                     "problem": row.comparison.problem,
+                    "note": row.comparison.note,
                 }
                 for row in self.numbers
             ],

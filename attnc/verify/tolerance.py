@@ -37,6 +37,7 @@ class Comparison:
     limit: float = 0.0
     compared: int = 0
     problem: str = ""
+    note: str = ""  # why nothing was compared, where that is no fault
 
     @property
     def ok(self) -> bool:

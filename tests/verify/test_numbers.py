@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnc.runtime.loader import load
+from attnc.runtime.loader import load, load_text
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
 from attnc.verify.guards import watch
@@ -67,9 +67,9 @@ def test_cases_cover_what_the_design_asks_for() -> None:
 
 
 def test_a_far_constant_gets_cases_that_reach_it() -> None:
-    names = {case.name: case for case in cases_for(spec_of("mask: sliding_window(300)"))}
-    far = names["past 300"]
-    visible = visible_pairs(build_call(spec_of("mask: sliding_window(300)"), far))
+    names = {case.name: case for case in cases_for(spec_of("mask: sliding_window(400)"))}
+    far = names["past 400"]
+    visible = visible_pairs(build_call(spec_of("mask: sliding_window(400)"), far))
     assert not visible[..., -1, 0].any() and visible.any(-1).all()
 
 
@@ -175,3 +175,48 @@ def test_a_wide_spec_stays_affordable() -> None:
 def test_a_spec_that_fixes_its_heads_keeps_them() -> None:
     spec: AttentionSpec = spec_of("heads: 8\nscore: alibi")
     assert spec.fixes_heads and {case.heads_kv for case in cases_for(spec)} == {8}
+
+
+def test_extreme_inputs_may_have_no_value_but_ordinary_ones_must() -> None:
+    spec = spec_of("score: log(exp(score) + 1)", mask=handmade_spec().mask)
+    module = load(HANDMADE, interpret=True)
+    [huge] = judge(spec, module, _case(magnitude=1e5, heads_kv=1))
+    assert huge.ok and huge.compared == 0 and "no value" in huge.note
+    nan = spec_of("score: log(score - 1000)")
+    assert "reference itself" in judge(nan, load_text(RIGHT_SHAPE, "shape"), _case())[0].problem
+
+
+RIGHT_SHAPE = """
+import torch
+
+def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
+    class Aux:
+        lse = torch.zeros(q.shape[:3])
+    return torch.zeros_like(q), Aux
+"""
+OVERREACH = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def copy(q, out, size, readable, writable, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(q + at, mask=at < readable, other=0.0), mask=at < writable)
+
+def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
+    out, size = torch.empty_like(q), q.numel()
+    copy[(1,)](q, out, size, size + READ, size + WRITE, BLOCK=1024)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "problem"),
+    [(3, 0, "would read 3 elements"), (0, 2, "would write 2 elements"), (0, 0, "")],
+)
+def test_a_stray_access_is_refused(read: int, write: int, problem: str) -> None:
+    text = OVERREACH.replace("READ", str(read)).replace("WRITE", str(write))
+    module = load_text(text, "overreach", interpret=True)
+    [result] = judge(spec_of("", outputs=()), module, _case())
+    assert problem in result.problem and not result.ok
+    assert bool(result.problem) == bool(problem)

@@ -6,9 +6,10 @@ import ast
 
 import pytest
 
+from attnc.driver import compile_spec
 from attnc.verify.mutants_text import CATALOGUE, campaign
 from attnc.verify.scan import scan, scan_atomics, scan_imports, scan_loads
-from tests.verify.specs import HANDMADE, handmade_spec
+from tests.verify.specs import HANDMADE, handmade_spec, spec_of
 
 SOURCE = HANDMADE.read_text()
 
@@ -40,6 +41,29 @@ def test_mutants_have_names_of_their_own_and_change_kernels_only() -> None:
     for mutant in CATALOGUE:
         faulty = mutant.apply(SOURCE)
         assert faulty is None or (faulty.endswith(tail) and ast.parse(faulty))
+
+
+KERNELS = (
+    "mask: causal & sliding_window(9)",
+    "head_gate: true\nscore: score + bias[kv_idx]\ntensors: {bias: {shape: [kv_len]}}",
+    "heads: 2\nmask: (q_pos - kv_idx) % 5 == 0",
+)
+
+
+def test_every_mutant_applies_to_some_generated_kernel() -> None:
+    """A pattern that finds nothing any more judges nothing."""
+    sources = [compile_spec(spec_of(body)).module.source for body in KERNELS]
+    unused = [m.name for m in CATALOGUE if all(m.apply(source) is None for source in sources)]
+    assert unused == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", KERNELS)
+def test_every_mutant_of_a_generated_kernel_is_killed(body: str) -> None:
+    spec = spec_of(body + "\nhead_dim: 16\ncheck: [{q_len: 40, kv_len: 50}]")
+    rows = list(campaign(spec, compile_spec(spec).module.source))
+    assert [row for row in rows if row.outcome == "survived"] == []
+    assert sum(row.outcome == "killed" for row in rows) >= 20
 
 
 def test_the_handmade_kernel_has_no_findings() -> None:
