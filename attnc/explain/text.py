@@ -101,6 +101,8 @@ def _tiles(facts: Facts) -> Iterator[str]:
         yield f"between {low} and {high} of all pairs are visible (too many to count one by one)"
     else:
         yield f"needed  {tiles['needed']} hold a visible pair, counted by brute force"
+        if tiles["visited"] != tiles["needed"]:
+            yield "the mask is beyond the range algebra: the ranges are a sound superset"
         share = _percent(tiles["density"])
         yield f"visible {tiles['visible_pairs']} of {tiles['total_pairs']} pairs ({share})"
     yield "'#' visited without mask code, '+' visited with it, '.' skipped"

@@ -76,6 +76,19 @@ def test_everything_is_json() -> None:
     assert found["tiles"]["density"] == pytest.approx((300 * 301 / 2) / 300**2)
 
 
+def test_says_when_the_ranges_are_a_superset() -> None:
+    more = "tensors:\n  ids: {shape: [batch, kv_len], dtype: int32}\nmask: documents(ids)\n"
+    found = facts(more, 200, 200)
+    assert found["tiles"]["visited"] > found["tiles"]["needed"]
+    assert "a sound superset" in explanation_text(found)
+    assert "a sound superset" not in explanation_text(facts("mask: causal\n", 200, 200))
+
+
+def test_head_gates_are_explained_with_open_gates() -> None:
+    found = facts("head_gate: true\nmask: causal\n", 200, 200)
+    assert found["tiles"]["visited"] == found["tiles"]["needed"]
+
+
 def test_large_sizes_say_that_they_are_bounds() -> None:
     found = facts("mask: causal\n", 2**16, 2**16)["tiles"]
     assert found["needed"] is None
