@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
-from sympy import Basic, Symbol
+from sympy import Symbol
 
 from attnc.ir.nodes import Let, Load, Store
 from attnc.symbols import FloorDiv, h
@@ -121,7 +121,7 @@ def _addressed(access: Access, m: Meaning, place: Place) -> Term:
     dims = access.tiling.kernel.buffer(access.node.buffer).dims
     head = h if access.node.buffer == "q" else FloorDiv(h, m.subject.spec.group)
     columns, rows = access.tiling.columns.index, access.tiling.rows.index
-    wanted: dict[str, Basic] = {"b": Symbol("b"), "h": head, "q": rows, "k": columns}
+    wanted: dict[str, Any] = {"b": Symbol("b"), "h": head, "q": rows, "k": columns}
     tile_axes = (a for a in access.tiling.kernel.axes if a.name in access.axes)
     features = [axis for axis in tile_axes if axis.role == "feature"]
     same = [len(features) == 1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import sympy
 from sympy import Basic, Function, S, Symbol
@@ -82,7 +83,7 @@ class Chain:
         found = [u.value for u in updates if u.name in maxima and u.value in self.lets]
         return found[0] if len(found) == 1 else None
 
-    def value(self, name: str) -> Basic:
+    def value(self, name: str) -> Any:
         """The formula of a value; loads, positions, scalars and carried values stay names."""
         if name == self.raised:
             return RAISED
@@ -92,12 +93,12 @@ class Chain:
             self._memo[name] = Symbol(name, real=True) if opened is None else opened
         return self._memo[name]
 
-    def formula(self, formula: Basic) -> Basic:
+    def formula(self, formula: Basic) -> Any:
         """A formula with the values that it names written out."""
         known = {s: self.value(str(s)) for s in formula.free_symbols if str(s) in self.lets}
         return formula.xreplace(known)
 
-    def steps(self) -> dict[str, Basic]:
+    def steps(self) -> dict[str, Any]:
         """What becomes of each carried value in one visit of the loop."""
         assert self.loop is not None
         steps = {update.name: self.value(update.value) for update in self.loop.updates}
@@ -107,7 +108,7 @@ class Chain:
                 steps[update.name] = RAISED if opened is None else opened
         return steps
 
-    def _expand(self, let: Let) -> Basic | None:
+    def _expand(self, let: Let) -> Any:
         match let.value:
             case Formula(expr):
                 return None if let.dtype == "i1" and self.keeps_conditions else self.formula(expr)
@@ -116,7 +117,7 @@ class Chain:
             case Collapse(kind, operand, over) if self._is_columns(over) and kind != "any":
                 return (KeyMax if kind == "max" else KeySum)(self.value(operand))
             case Dot(left, right, over, add_to):
-                before = self.value(add_to) if add_to else S.Zero
+                before: Any = self.value(add_to) if add_to else S.Zero
                 if self._is_columns(over):
                     return before + KeySum(self.value(left) * self.value(right))
                 return before + Inner(self.value(left), self.value(right), Symbol(over))
@@ -133,7 +134,7 @@ def key_loops(kernel: Kernel) -> list[Loop]:
     return [loop for loop in loops if kernel.axis(loop.axis).role == "columns"]
 
 
-def elements(step: Basic) -> list[Basic]:
+def elements(step: Basic) -> list[Any]:
     """What a step sums or maximises over the keys."""
     parts = sympy.preorder_traversal(step)
     return [part for part in parts if isinstance(part, KeySum | KeyMax)]

@@ -57,7 +57,7 @@ class Sampler:
         return values
 
 
-def equal(name: str, one: Basic, other: Basic, sampler: Sampler) -> Obligation:
+def equal(name: str, one: Expr, other: Expr, sampler: Sampler) -> Obligation:
     """Compare two formulas over real and integer names.
 
     Returns: proved, refuted with the point that shows it, or checked numerically.

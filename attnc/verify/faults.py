@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import sympy
 from sympy import And, Basic, Integer, Or, S, Symbol, true
@@ -69,14 +70,14 @@ def _swap(kernel: Kernel, old: Stmt, new: Stmt) -> Kernel:
     return replace(kernel, body=tuple(at(stmt) for stmt in kernel.body))
 
 
-def _lets(kernel: Kernel) -> Iterator[tuple[str, Let, Basic]]:
+def _lets(kernel: Kernel) -> Iterator[tuple[str, Let, Any]]:
     """Every Let of a formula: where it stands, the Let, the formula."""
     for where, stmt in _statements(kernel):
         if isinstance(stmt, Let) and isinstance(stmt.value, Formula):
             yield where, stmt, stmt.value.expr
 
 
-def _with(kernel: Kernel, let: Let, formula: Basic) -> Kernel:
+def _with(kernel: Kernel, let: Let, formula: Any) -> Kernel:
     return _swap(kernel, let, replace(let, value=replace(let.value, expr=formula)))
 
 
@@ -150,7 +151,7 @@ def mask_terms(kernel: Kernel) -> Iterator[Fault]:
                 yield f"{where}{let.name} {what}", _with(kernel, let, changed)
 
 
-def _weakened(condition: Basic) -> Iterator[tuple[str, Basic]]:
+def _weakened(condition: Any) -> Iterator[tuple[str, Any]]:
     for part in condition.atoms(And, Or) | ({condition} if condition.args else set()):
         for arg in part.args if isinstance(part, And | Or) else ():
             rest = part.func(*(other for other in part.args if other != arg))

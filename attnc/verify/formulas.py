@@ -146,7 +146,7 @@ class _Judge:
         two = isinstance(raised, sympy.Max) and len(raised.args) == 2
         if not two or before not in raised.args:
             raise Unreadable(f"the maximum becomes {raised}, not the larger of old and new")
-        (joined,) = (arg for arg in raised.args if arg != before)
+        joined: Any = next(arg for arg in raised.args if arg != before)
         parts = list(joined.atoms(KeyMax))
         if len(parts) != 1:
             raise Unreadable(f"the maximum joins {len(parts)} maxima over the keys, not 1")

@@ -38,7 +38,8 @@ class Subject:
         """What counts: the mask; and where no extra output can tell, a gate that is not 0."""
         if not self.spec.head_gate or self.spec.outputs:
             return self.spec.mask
-        return And(self.spec.mask, Ne(Read(tensor_symbol("head_gate", "fp32"), h), 0))
+        opened: Any = Ne(Read(tensor_symbol("head_gate", "fp32"), h), 0)
+        return And(self.spec.mask, opened)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[str | int, ...]]:
@@ -172,11 +173,12 @@ class Meaning(ABC):
         if name == "q_pos":
             return self.formula(Q_POS, place)
         if name == "h_kv":
-            return self.formula(FloorDiv(h, subject.spec.group), place)
+            shared: Any = FloorDiv(h, subject.spec.group)
+            return self.formula(shared, place)
         if name == "d":
             return subject.spec.head_dim_qk
         if name == "heads":
-            kv_heads = self.resolve("kv_heads", place)
+            kv_heads: Any = self.resolve("kv_heads", place)
             return kv_heads * subject.spec.group
         if name == "kv_heads" and subject.spec.fixes_heads:
             return subject.spec.heads_kv

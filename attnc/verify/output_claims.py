@@ -60,6 +60,7 @@ def _hit(store: Access, target: list[Term], number: int, m: Meaning) -> Term:
 
 def _needed(tiling: Tiling, store: Access) -> set[str]:
     """Axes of the stored value."""
+    assert isinstance(store.node, Store)
     let = next(s for s in tiling.kernel.body if isinstance(s, Let) and s.name == store.node.value)
     return set(let.axes)
 

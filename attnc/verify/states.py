@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import sympy
 from sympy import Basic, Expr, S, Symbol
@@ -44,7 +45,7 @@ class States:
             raise Unreadable(f"{len(maxima)} running maxima start at -oo, not 1")
         return next(iter(maxima))
 
-    def steps(self, loop: Loop) -> dict[str, Basic]:
+    def steps(self, loop: Loop) -> dict[str, Any]:
         """What one visit makes of each carried value; all of them must be updated."""
         steps = Chain(self.kernel, loop, keeps_conditions=False).steps()
         carried = {s.name for s in self.kernel.body if isinstance(s, Start)}
@@ -52,7 +53,7 @@ class States:
             raise Unreadable(f"the loop does not update {', '.join(carried - set(steps))}")
         return steps
 
-    def visible(self, loop: Loop) -> dict[str, Basic]:
+    def visible(self, loop: Loop) -> dict[str, Any]:
         """The steps where every key of the tile counts."""
         steps = self.steps(loop)
         conditions = selects(steps.values())
@@ -77,7 +78,7 @@ class States:
     def _sums(self) -> dict[int, list[Step]]:
         return {}
 
-    def _read_sum(self, name: str, step: Basic) -> Step:
+    def _read_sum(self, name: str, step: Any) -> Step:
         carried = Symbol(name, real=True)
         parts = list(step.atoms(KeySum))
         if len(parts) != 1:
@@ -120,9 +121,9 @@ class States:
         return score, unit
 
 
-def log2_of(power: Basic) -> Expr:
+def log2_of(power: Any) -> Any:
     """The exponent to base 2 of a product of powers."""
-    total: Expr = S.Zero
+    total: Any = S.Zero
     for factor in sympy.Mul.make_args(power):
         if isinstance(factor, Exp2):
             total += factor.args[0]

@@ -97,7 +97,8 @@ def _candidates(tiling: Tiling, m: Meaning, place: Place) -> Iterator[Place]:
 def _edges(mask: Basic) -> Iterator[Expr]:
     """Keys at which a part of the mask changes, and their neighbours."""
     found: list[Expr] = []
-    for relation in sorted(mask.atoms(Relational), key=str):  # a set has no order of its own
+    relations: list[Any] = sorted(mask.atoms(Relational), key=str)  # a set has no order
+    for relation in relations:
         difference = sympy.expand(relation.lhs - relation.rhs)
         slope = difference.coeff(kv_idx)
         rest = difference - slope * kv_idx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import sympy
 from sympy import Basic, Symbol
@@ -27,13 +28,13 @@ class Vocabulary:
     spec: AttentionSpec
     states: States
 
-    def canonical(self, formula: Basic, loop: Loop | None, sign: int) -> Basic:
+    def canonical(self, formula: Basic, loop: Loop | None, sign: int) -> Any:
         """Say a formula in the spec's words, with the scale's sign fixed and dots as one symbol."""
         chain = Chain(self.states.kernel, loop, keeps_conditions=False)
         formula = self._with_reads(self._with_dot(formula), chain)
         signs = [s.name for s in self.states.kernel.scalars if s.kind == "sign"]
         positive = Symbol("scale", positive=True)
-        words: dict[str, Basic] = {
+        words: dict[str, Any] = {
             "scale": sign * positive,
             "q_pos": symbols.Q_POS,
             "h_kv": FloorDiv(symbols.h, self.spec.group),
@@ -69,20 +70,21 @@ class Vocabulary:
         if sorted(covered) != list(range(self.spec.head_dim_qk)):
             raise Unreadable("the products do not cover each feature of q and k once")
 
-    def _with_reads(self, formula: Basic, chain: Chain) -> Basic:
+    def _with_reads(self, formula: Any, chain: Chain) -> Any:
         """Replace names of loaded elements by reads of the tensor; a read's own tensor stays."""
         if isinstance(formula, Read):
             indices = (self._with_reads(index, chain) for index in formula.indices)
             return Read(formula.args[0], *indices)
         if isinstance(formula, Symbol):
             let = chain.lets.get(formula.name)
-            loaded = let is not None and isinstance(let.value, Load)
-            return self._read(let.value, chain) if loaded else formula
+            if let is not None and isinstance(let.value, Load):
+                return self._read(let.value, chain)
+            return formula
         if not formula.args:
             return formula
         return formula.func(*(self._with_reads(arg, chain) for arg in formula.args))
 
-    def _read(self, load: Load, chain: Chain) -> Read:
+    def _read(self, load: Load, chain: Chain) -> Any:
         dtypes: Mapping[str, str] = {t.name: t.dtype for t in self.spec.tensors}
         tensor = symbols.tensor_symbol(load.buffer, dtypes.get(load.buffer, "fp32"))
         indices = (self._with_reads(chain.formula(index), chain) for index in load.index)

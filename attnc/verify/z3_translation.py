@@ -101,16 +101,13 @@ class Translator:
         arguments = [self.translate(argument, resolve, read) for argument in formula.args]
         return self._compose(formula, arguments)
 
-    def _constant(self, number: Basic) -> Term:
+    def _constant(self, number: Any) -> Term:
         if isinstance(number, sympy.Integer):
             return self.number(int(number))
-        if isinstance(number, sympy.Rational | sympy.Float):
-            exact = (
-                Fraction(int(number.p), int(number.q))
-                if number.is_Rational
-                else Fraction(float(number))
-            )
-            return z3.RealVal(str(exact), self.context)
+        if isinstance(number, sympy.Rational):
+            return z3.RealVal(f"{number.p}/{number.q}", self.context)
+        if isinstance(number, sympy.Float):
+            return z3.RealVal(str(Fraction(float(number))), self.context)
         return self.apply(f"constant {sympy.srepr(number)}", [], "real")
 
     def _compose(self, formula: Basic, arguments: list[Term]) -> Term:
@@ -129,13 +126,17 @@ class Translator:
         """A number as: it is not 0."""
         return term if z3.is_bool(term) else term != 0
 
+    def choose(self, condition: Term, one: Term, other: Term) -> Term:
+        """One term where the condition holds, the other elsewhere."""
+        return z3.If(condition, one, other)
+
     def smallest(self, arguments: list[Term]) -> Term:
         """The minimum."""
-        return reduce(lambda a, b: z3.If(a <= b, a, b), map(self.as_number, arguments))
+        return reduce(lambda a, b: self.choose(a <= b, a, b), map(self.as_number, arguments))
 
     def largest(self, arguments: list[Term]) -> Term:
         """The maximum."""
-        return reduce(lambda a, b: z3.If(a >= b, a, b), map(self.as_number, arguments))
+        return reduce(lambda a, b: self.choose(a >= b, a, b), map(self.as_number, arguments))
 
     def product(self, arguments: list[Term]) -> Term:
         """A product: linear where at most one factor is not a number, else an opaque function."""
