@@ -74,7 +74,7 @@ SCHEDULES = {
     ("gfx942", 2): {"block_q": 128, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx942", 4): {"block_q": 64, "block_kv": 16, "warps": 4, "stages": 2},
     ("gfx950", 2): {"block_q": 128, "block_kv": 32, "warps": 4, "stages": 2},
-    ("gfx950", 4): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
+    ("gfx950", 4): {"block_q": 64, "block_kv": 16, "warps": 4, "stages": 2},
 }
 # --- end of schedules
 

@@ -117,9 +117,9 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_hi = (tl.maximum(kv_len + q_end - q_len, 0) if tl.cast(head_gate != 0, tl.int32) != 0 else 0)  # one past the last key that some query sees
+    kv_hi = (tl.maximum(kv_len + q_end - q_len, 0) if head_gate != 0 else 0)  # one past the last key that some query sees
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    full_hi = tl.minimum((tl.maximum(kv_len + q_first + 1 - q_len, 0) if tl.cast(head_gate != 0, tl.int32) != 0 else 0) // BLOCK_KV, tile_hi)  # one past the last wholly visible tile
+    full_hi = tl.minimum((tl.maximum(kv_len + q_first + 1 - q_len, 0) if head_gate != 0 else 0) // BLOCK_KV, tile_hi)  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
@@ -169,7 +169,7 @@ def forward(
 
     inverse = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)  # a row that sees nothing divides by nothing
     out = acc * inverse[:, None]
-    gated = out * head_gate
+    gated = tl.where(tl.cast(head_gate != 0, tl.int32) != 0, out * head_gate, 0)
     out_base = out_ptr + tl.cast(b, tl.int64) * out_stride_b + tl.cast(h, tl.int64) * out_stride_h + tl.cast(q_first, tl.int64) * out_stride_q
     out_offsets = (q_in_tile * out_stride_q)[:, None] + (e_idx * out_stride_e)[None, :]
     tl.store(out_base + out_offsets, gated.to(out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])

@@ -62,7 +62,7 @@ SCHEDULES = {
     ("sm_120", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
     ("sm_120", 4): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
     ("gfx942", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx942", 4): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
+    ("gfx942", 4): {"block_q": 64, "block_kv": 32, "warps": 2, "stages": 2},
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }

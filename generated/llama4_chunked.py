@@ -14,21 +14,14 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    kv_lo_1 = max(0, chunk*((kv_len + q_first - q_len) // chunk))      (first key that some query sees)
-    kv_hi_1 = where(chunk > 0, max(0, kv_len + q_end - q_len), 0)      (one past the last key that some query sees)
-    kv_every_lo_1 = max(0, chunk*((kv_len + q_end - q_len - 1) // chunk))      (first key that every query sees)
-    kv_every_hi_1 = where(chunk > 0, max(0, kv_len + q_first - q_len + 1), 0)      (one past the last key that every query sees)
-    kv_hi_2 = where(chunk <= 0, max(0, kv_len + q_end - q_len), 0)      (one past the last key that some query sees)
-    tile_hi_1 = (BLOCK_KV + kv_hi_2 - 1) // BLOCK_KV      (one past the last tile with a visible pair)
-    tile_lo_2 = kv_lo_1 // BLOCK_KV      (first tile with a visible pair)
-    tile_hi_2 = (BLOCK_KV + kv_hi_1 - 1) // BLOCK_KV      (one past the last tile with a visible pair)
-    reach_2 = max(tile_hi_1, tile_hi_2)      (where the furthest range so far ends)
-    whole_lo_2 = (BLOCK_KV + kv_every_lo_1 - 1) // BLOCK_KV      (first wholly visible tile)
-    whole_hi_2 = min(kv_every_hi_1 // BLOCK_KV, tile_hi_2)      (one past the last wholly visible tile)
-    full_lo_2 = where(whole_lo_2 < whole_hi_2, whole_lo_2, reach_2)      (first wholly visible tile, or where the next ones begin)
-    full_hi_2 = where(whole_lo_2 < whole_hi_2, whole_hi_2, reach_2)      (one past the last wholly visible tile)
-    tiles [full_lo_2, full_hi_2): tiles in which everything is visible
-    tiles [0, min(full_lo_2, tile_hi_1)), [max(tile_hi_1, tile_lo_2), full_lo_2), [full_hi_2, reach_2): tiles in which something is hidden
+    kv_lo = where(chunk > 0, max(0, chunk*((kv_len + q_first - q_len) // chunk)), 0)      (first key that some query sees)
+    kv_hi = max(0, kv_len + q_end - q_len)      (one past the last key that some query sees)
+    tile_lo = kv_lo // BLOCK_KV      (first tile with a visible pair)
+    tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
+    full_lo = min((BLOCK_KV + where(chunk > 0, max(0, chunk*((kv_len + q_end - q_len - 1) // chunk)), 0) - 1) // BLOCK_KV, tile_hi)      (first wholly visible tile)
+    full_hi = max(min((where(chunk > 0, max(0, kv_len + q_first - q_len + 1), 0)) // BLOCK_KV, tile_hi), full_lo)      (one past the last wholly visible tile)
+    tiles [full_lo, full_hi): tiles in which everything is visible
+    tiles [tile_lo, full_lo), [full_hi, tile_hi): tiles in which something is hidden
 Certificate: llama4_chunked.json, written by `attnc verify`; `attnc verify llama4_chunked.py` checks this file again.
 """
 
@@ -74,7 +67,7 @@ SCHEDULES = {
     ("sm_120", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
     ("sm_120", 4): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
     ("gfx942", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx942", 4): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
+    ("gfx942", 4): {"block_q": 64, "block_kv": 32, "warps": 2, "stages": 2},
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
@@ -136,19 +129,12 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_lo_1 = tl.maximum(floor_div(tl.cast(kv_len, tl.int64) + tl.cast(q_first, tl.int64) - tl.cast(q_len, tl.int64), tl.cast(chunk, tl.int64)) * tl.cast(chunk, tl.int64), 0)  # first key that some query sees
-    kv_hi_1 = (tl.maximum(kv_len + q_end - q_len, 0) if chunk > 0 else 0)  # one past the last key that some query sees
-    kv_every_lo_1 = tl.maximum(floor_div(tl.cast(kv_len, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(q_len, tl.int64) - 1, tl.cast(chunk, tl.int64)) * tl.cast(chunk, tl.int64), 0)  # first key that every query sees
-    kv_every_hi_1 = (tl.maximum(kv_len + q_first + 1 - q_len, 0) if chunk > 0 else 0)  # one past the last key that every query sees
-    kv_hi_2 = (tl.maximum(kv_len + q_end - q_len, 0) if chunk <= 0 else 0)  # one past the last key that some query sees
-    tile_hi_1 = (kv_hi_2 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    tile_lo_2 = tl.cast(kv_lo_1, tl.int64) // tl.cast(BLOCK_KV, tl.int64)  # first tile with a visible pair
-    tile_hi_2 = (kv_hi_1 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    reach_2 = tl.maximum(tile_hi_1, tile_hi_2)  # where the furthest range so far ends
-    whole_lo_2 = (tl.cast(BLOCK_KV, tl.int64) + tl.cast(kv_every_lo_1, tl.int64) - 1) // tl.cast(BLOCK_KV, tl.int64)  # first wholly visible tile
-    whole_hi_2 = tl.minimum(kv_every_hi_1 // BLOCK_KV, tile_hi_2)  # one past the last wholly visible tile
-    full_lo_2 = (tl.cast(whole_lo_2, tl.int64) if tl.cast(whole_lo_2, tl.int64) < tl.cast(whole_hi_2, tl.int64) else tl.cast(reach_2, tl.int64))  # first wholly visible tile, or where the next ones begin
-    full_hi_2 = (whole_hi_2 if whole_lo_2 < whole_hi_2 else reach_2)  # one past the last wholly visible tile
+    kv_lo = (tl.maximum(floor_div(tl.cast(kv_len, tl.int64) + tl.cast(q_first, tl.int64) - tl.cast(q_len, tl.int64), tl.cast(chunk, tl.int64)) * tl.cast(chunk, tl.int64), 0) if tl.cast(chunk, tl.int64) > 0 else 0)  # first key that some query sees
+    kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query sees
+    tile_lo = tl.cast(kv_lo, tl.int64) // tl.cast(BLOCK_KV, tl.int64)  # first tile with a visible pair
+    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
+    full_lo = tl.cast(tl.minimum((tl.cast(BLOCK_KV, tl.int64) + (tl.maximum(floor_div(tl.cast(kv_len, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(q_len, tl.int64) - 1, tl.cast(chunk, tl.int64)) * tl.cast(chunk, tl.int64), 0) if tl.cast(chunk, tl.int64) > 0 else 0) - 1) // tl.cast(BLOCK_KV, tl.int64), tl.cast(tile_hi, tl.int64)), tl.int32)  # first wholly visible tile
+    full_hi = tl.maximum(tl.minimum((tl.maximum(kv_len + q_first + 1 - q_len, 0) if chunk > 0 else 0) // BLOCK_KV, tile_hi), full_lo)  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 128], 0.0, tl.float32)
@@ -160,7 +146,7 @@ def forward(
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
 
     # tiles in which everything is visible
-    for tile in range(full_lo_2, full_hi_2):
+    for tile in range(full_lo, full_hi):
         k_tile = tl.load(k_base + tile * k_step + k_offsets)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN
@@ -177,15 +163,14 @@ def forward(
         row_max = row_max_new
 
     # tiles in which something is hidden
-    steps_1 = tl.maximum(tl.minimum(full_lo_2, tile_hi_1), 0)
-    steps_2 = steps_1 + tl.maximum(full_lo_2 - tl.maximum(tile_hi_1, tile_lo_2), 0)
-    steps_3 = steps_2 + tl.maximum(reach_2 - full_hi_2, 0)
-    for step in range(0, steps_3):
-        tile = step if step < steps_1 else (step + tl.maximum(tile_hi_1, tile_lo_2) - steps_1 if step < steps_2 else full_hi_2 + step - steps_2)
+    steps_1 = tl.maximum(full_lo - tile_lo, 0)
+    steps_2 = steps_1 + tl.maximum(tile_hi - full_hi, 0)
+    for step in range(0, steps_2):
+        tile = step + tile_lo if step < steps_1 else full_hi + step - steps_1
         kv_idx = tile * BLOCK_KV + kv_in_tile
         visible = ((floor_div(tl.cast(q_pos, tl.int64), tl.cast(chunk, tl.int64))[:, None] == floor_div(tl.cast(kv_idx, tl.int64), tl.cast(chunk, tl.int64))[None, :]) & (tl.cast(kv_idx, tl.int64)[None, :] <= tl.cast(q_pos, tl.int64)[:, None])) & (tl.cast(q_idx, tl.int64) < tl.cast(q_len, tl.int64))[:, None]  # mask: causal & (q_pos // chunk == kv_idx // chunk)
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi_2) | ((kv_idx < kv_hi_1) & (kv_idx >= kv_lo_1)))[None, :], other=0.0)
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN
         logits_visible = tl.where(visible, logits, float("-inf"))
@@ -196,7 +181,7 @@ def forward(
         p = tl.exp2(logits_visible * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(((kv_idx < kv_hi_2) | ((kv_idx < kv_hi_1) & (kv_idx >= kv_lo_1))) & seen)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo) & seen)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new

@@ -56,12 +56,13 @@ class TritonText:
         str, ...
     ]  # all axes, in an order; tiles are widened along it unless told otherwise
     wide: bool = False
+    scalar: bool = False  # within a formula without axes
     used: set[str] = field(default_factory=set)
 
     def over(self, formula: Basic, axes: Sequence[str]) -> str:
         """The formula as a text that broadcasts against a tile with these axes."""
-        part = self.print(formula, tuple(axes))
-        return widen(part, tuple(axes))
+        self.scalar = not any(self.names[s.name].axes for s in formula.free_symbols)
+        return widen(self.print(formula, tuple(axes)), tuple(axes))
 
     def print(self, formula: Basic, order: tuple[str, ...]) -> Text:
         """Print over the formula's own axes, ordered as in `order`."""
@@ -234,7 +235,7 @@ class TritonText:
         second = self.print(right, order)
         axes = _union([first.axes, second.axes], order)
         text = f" {formula.rel_op} ".join(_widened(side, axes, SUM)[0] for side in (first, second))
-        if not axes and not (left.is_integer and right.is_integer):
+        if not axes and not self.scalar and not (left.is_integer and right.is_integer):
             text = f"tl.cast({text}, tl.int32) != 0"  # the interpreter cannot widen a scalar comparison of floats
         return Text(text, COMPARISON, axes)
 

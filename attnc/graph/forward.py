@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sympy import Basic, Expr, Symbol, Tuple, exp
+from sympy import Basic, Expr, Integer, Symbol, Tuple, exp
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
@@ -120,8 +120,9 @@ class _Builder:
     def gated(self, out: str) -> str:
         if not self.spec.head_gate:
             return out
-        product = Contract((out, self.add("head_gate", self._gate_input())), self.values[out].axes)
-        return self.add("gated", product)
+        gate = self._gate()
+        product = symbols.Where(symbols.nonzero(gate), symbols.value_symbol(out) * gate, Integer(0))
+        return self.add("gated", Map(product, self.values[out].axes))
 
     def _gate_input(self) -> Input:
         return Input("head_gate", ("g", "r"), "f32")

@@ -184,10 +184,8 @@ class _KernelPlan:
         return "" if self.flow.spec.mask == true else f"mask: {self.flow.spec.mask_text}"
 
     def _reads_reduction(self, formula: Basic) -> bool:
-        return any(
-            isinstance(self.flow.values.get(symbol.name), LogSumExp)
-            for symbol in formula.free_symbols
-        )
+        reductions = {name for phase in self.graph.phases for name in phase}
+        return any(symbol.name in reductions for symbol in formula.free_symbols)
 
     # ------------------------------------------------------------ reductions
 
@@ -199,9 +197,8 @@ class _KernelPlan:
                 weights in self.flow.values and "k" in self.flow.values[weights].axes
             ):
                 return self._weighted_sum(name, weights, values)
-            case WholeContract(operands):
-                product = sympy.Mul(*(value_symbol(operand) for operand in operands))
-                return [Let(name, Formula(product), ("q", "e"))]
+            case Map(formula, axes):
+                return [Let(name, Formula(formula), tuple(a for a in TILE_AXES if a in axes))]
             case _:
                 return []
 

@@ -1,0 +1,46 @@
+"""Random specs compile and match the float64 reference; `make fuzz` tries hundreds."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from attnc.driver import compile_spec
+from attnc.errors import SpecErrors
+from attnc.runtime.loader import load_text
+from attnc.spec import parse_spec
+from attnc.verify.certificate import embedded_spec
+from attnc.verify.numbers import judge
+from tests.fuzz.specs import Trial, trials
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def matches_the_reference(trial: Trial) -> None:
+    try:
+        spec = parse_spec(trial.text)
+    except SpecErrors as error:
+        # a random formula may fold to a constant that leaves a declared name unused: that is refused by name
+        assert "unused" in str(error) or "never" in str(error) or "always" in str(error), f"{error}\n{trial.text}"
+        return
+    source = compile_spec(spec).module.source
+    module = load_text(source, "trial", interpret=True)
+    bad = [found for found in judge(spec, module, trial.case) if not found.ok]
+    assert embedded_spec(source) is not None
+    assert not bad, f"{bad}\n{trial.case}\n{trial.text}"
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=SLOW)
+@given(trials())
+def test_a_few_random_specs_match_the_reference(trial: Trial) -> None:
+    matches_the_reference(trial)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=SLOW)
+@given(trials())
+def test_many_random_specs_match_the_reference(trial: Trial) -> None:
+    matches_the_reference(trial)
