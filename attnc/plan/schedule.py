@@ -30,6 +30,7 @@ NARROWEST_PIECE = 16
 ROWS_OF_WGMMA = 64  # fewer rows and Triton falls back to mma
 SLACK = 1536  # bytes for barriers and for reductions across warps
 UNROLLED = 512  # multiply-adds of one thread and tile
+SPLIT_UNROLLED = 1024  # the same for tf32x3 on mma, whose three products keep all fragments alive
 
 # (block_q, block_kv, warps), best first.
 LADDER = (
@@ -78,6 +79,7 @@ class Demand:
     element_bytes: int
     score_bytes: int = 0
     unrolled: bool = False  # float32 products without a matrix unit
+    split: bool = False  # tf32x3: every operand stands in shared memory twice, as head and tail
 
     @property
     def qk(self) -> tuple[int, ...]:
@@ -98,7 +100,8 @@ def default_schedules(
     for target, element_bytes in product(SUPPORTED, ELEMENT_BYTES):
         demand = Demand(head_dim_qk, head_dim_v, element_bytes, score_bytes)
         unrolled = element_bytes == 4 and fp32_dot == "ieee" and target.vendor == "nvidia"
-        schedule = choose_schedule(target, replace(demand, unrolled=unrolled))
+        split = element_bytes == 4 and fp32_dot == "tf32x3"
+        schedule = choose_schedule(target, replace(demand, unrolled=unrolled, split=split))
         rows.append(ScheduleRow(target.name, element_bytes, schedule))
     return tuple(rows)
 
@@ -134,7 +137,7 @@ def score_bytes(formulas: tuple[Basic, ...], dtypes: Mapping[str, str]) -> int:
     rows, column = {q_idx.name, q_pos.name}, kv_idx.name
     total = 0
     for read in reads:
-        names = {symbol.name for index in read.indices for symbol in index.free_symbols}
+        names = {str(symbol) for index in read.indices for symbol in index.free_symbols}
         if column in names and names & rows:
             total += TENSOR_BYTES.get(dtypes[read.tensor], 2)
     return total
@@ -158,6 +161,8 @@ def shared_bytes(target: Target, demand: Demand, schedule: Schedule) -> int:
     scores = rows * keys * demand.score_bytes
     held = schedule.stages if unit in ("wgmma", "tcgen05") else schedule.stages - 1
     in_flight = held * keys_values + (schedule.stages - 1) * scores
+    if demand.split:
+        in_flight += rows * size * sum(demand.qk) + keys_values
     if unit == "mfma":  # the query tile leaves before the keys come
         return max(rows * size * max(demand.qk), probabilities) + in_flight
     return rows * size * sum(demand.qk) + in_flight + probabilities + SLACK
@@ -186,7 +191,7 @@ def registers_held(target: Target, demand: Demand, schedule: Schedule) -> float:
 def _steps(target: Target, demand: Demand) -> Iterator[tuple[tuple[int, int, int], int]]:
     """Pipelined tiles first, then the unpipelined ones, which need the least memory."""
     ladder = AMD_LADDER if target.vendor == "amd" else LADDER
-    if demand.unrolled:
+    if _is_bound_by_unrolling(target, demand):
         ladder = UNROLLED_LADDER
     elif _is_wide(target, demand):
         ladder = WIDE_LADDER
@@ -197,11 +202,16 @@ def _steps(target: Target, demand: Demand) -> Iterator[tuple[tuple[int, int, int
 
 def _is_easy(target: Target, demand: Demand, schedule: Schedule) -> bool:
     """Whether the tile keeps the promises about registers and unrolling."""
-    if demand.unrolled:
+    if _is_bound_by_unrolling(target, demand):
         work = schedule.block_q * schedule.block_kv * (sum(demand.qk) + sum(demand.v))
-        return work <= UNROLLED * schedule.warps * target.warp_size
+        most = SPLIT_UNROLLED if demand.split else UNROLLED
+        return work <= most * schedule.warps * target.warp_size
     values = WIDE_VALUES if _is_wide(target, demand) else BUDGETS[target.matrix_unit].values
     return registers_held(target, demand, schedule) <= values
+
+
+def _is_bound_by_unrolling(target: Target, demand: Demand) -> bool:
+    return demand.unrolled or (demand.split and target.matrix_unit == "mma")
 
 
 def _is_wide(target: Target, demand: Demand) -> bool:

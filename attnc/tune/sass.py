@@ -174,7 +174,7 @@ def _holds(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
 def _run(tool: str, *arguments: str) -> str:
     import triton
 
-    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool
+    path = Path(triton.__path__[0]) / "backends" / "nvidia" / "bin" / tool
     return subprocess.run(
         [str(path), *arguments], capture_output=True, text=True, check=True
     ).stdout

@@ -47,7 +47,9 @@ def test_pieces_of_known_head_dims(size: int, widths: tuple[int, ...]) -> None:
     assert pieces(size) == widths
 
 
-@given(HEAD_DIMS, HEAD_DIMS, st.sampled_from([0, 2, 4, 8]), st.sampled_from(["ieee", "tf32"]))
+@given(
+    HEAD_DIMS, HEAD_DIMS, st.sampled_from([0, 2, 4, 8]), st.sampled_from(["ieee", "tf32", "tf32x3"])
+)
 def test_every_target_gets_a_schedule_that_fits(qk: int, v: int, per_score: int, dot: str) -> None:
     rows = default_schedules(qk, v, per_score, dot)
     assert {(row.device, row.element_bytes) for row in rows} == {
@@ -56,7 +58,8 @@ def test_every_target_gets_a_schedule_that_fits(qk: int, v: int, per_score: int,
     for row in rows:
         target = find_target(row.device)
         unrolled = dot == "ieee" and row.element_bytes == 4 and target.vendor == "nvidia"
-        demand = Demand(qk, v, row.element_bytes, per_score, unrolled)
+        split = dot == "tf32x3" and row.element_bytes == 4
+        demand = Demand(qk, v, row.element_bytes, per_score, unrolled, split)
         assert shared_bytes(target, demand, row.schedule) <= target.shared_bytes, row
         assert tensor_columns(target, demand, row.schedule) <= 512, row
 
@@ -124,6 +127,8 @@ def test_estimates_bound_what_was_compiled() -> None:
         ("sm_80", Demand(128, 128, 2, 4), Schedule(128, 64, 8, 3), 163840),
         ("sm_90", Demand(128, 128, 2), Schedule(128, 64, 8, 3), 131072),
         ("sm_90", Demand(128, 128, 2, 4), Schedule(128, 64, 8, 3), 196608),
+        ("sm_90", Demand(128, 128, 4, split=True), Schedule(128, 64, 8, 2), 262144),
+        ("sm_80", Demand(64, 64, 4, split=True), Schedule(128, 64, 8, 3), 147456),
         ("sm_100", Demand(256, 256, 2), Schedule(128, 64, 8, 2), 197222),
         ("sm_90", Demand(512, 512, 2), Schedule(64, 32, 8, 2), 196608),
         ("sm_86", Demand(1024, 1024, 2), Schedule(16, 16, 4, 1), 37376),
