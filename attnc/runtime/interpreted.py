@@ -90,7 +90,8 @@ def _library() -> tuple[ModuleType, ...]:
 
 @contextlib.contextmanager
 def _language_restored() -> Iterator[None]:
-    places = (*_library(), tl.tensor, tl.core.tensor_descriptor_base, tl.dtype)
+    classes = ("tensor", "tensor_descriptor_base", "dtype")  # not every Triton has them all
+    places = (*_library(), *(getattr(tl.core, name) for name in classes if hasattr(tl.core, name)))
     before = [dict(vars(place)) for place in places]
     try:
         yield

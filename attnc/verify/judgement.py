@@ -125,10 +125,12 @@ def _program_mutants(
 ) -> tuple[MutantRow, ...]:
     from attnc.verify import mutants_ir
 
+    rows: list[MutantRow] = []
     _tell(progress, "mutants of the program")
-    return tuple(
-        MutantRow(row.name, row.outcome, row.by) for row in mutants_ir.campaign(spec, program)
-    )
+    for verdict in mutants_ir.campaign(spec, program):
+        rows.append(MutantRow(verdict.name, verdict.outcome, verdict.by))
+        _tell(progress, f"mutants of the program: {len(rows)}, last {verdict.name}")
+    return tuple(rows)
 
 
 def _tell(progress: Progress | None, what: str) -> None:

@@ -93,7 +93,7 @@ CATALOGUE: tuple[TextMutant, ...] = (
     M("sign of the scale forgotten", r" \* SCALE_SIGN\b", ""),
     # what is visible
     M("border hidden", r"^( +visible = .*?)<=", r"\1<"),
-    M("one key too many", r"^( +visible = .*?)(?<!q_idx)(\[[^]]*\])? < (?!q_len)", r"\1\2 <= "),
+    M("one key too many", r"^( +visible = .*?) < (?!\S*q_len)", r"\1 <= "),
     M("everything visible", rf"tl\.where\(visible, (\w+), {EMPTY}\)", r"\1"),
     M("lengths exchanged", r"q_idx \+ kv_len - q_len", "q_idx + q_len - kv_len"),
     # which tiles

@@ -87,13 +87,8 @@ class Report:
         for row in self.numbers:
             comparison = row.comparison
             status = "within" if comparison.ok else "failed"
-            detail = (
-                comparison.problem
-                or comparison.note
-                or (
-                    f"error {comparison.error:.2g} of {comparison.limit:.2g}: {comparison.ratio:.2g}"
-                )
-            )
+            measured = f"error {comparison.error:.2g} of {comparison.limit:.2g}"
+            detail = comparison.problem or comparison.note or measured
             name = f"{row.case}, {row.dtype}, {comparison.what}, {row.device}"
             yield Row("number", name, status, detail, comparison.ok)
         for finding in self.findings:

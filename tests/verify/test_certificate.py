@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from attnc.driver import compile_spec
+from attnc.spec import parse_spec
 from attnc.verify.certificate import (
     certificate,
     embedded_path,
@@ -17,13 +19,13 @@ from attnc.verify.certificate import (
     without_schedules,
     write_certificate,
 )
-from attnc.verify.judgement import Compiled, NotGenerated, verify_file
+from attnc.verify.judgement import Compiled, NotGenerated, verify, verify_file
 from attnc.verify.mutants_text import MutantRow
 from attnc.verify.numbers import NumberRow
 from attnc.verify.obligations import Obligation
 from attnc.verify.report import EDITED, Report
 from attnc.verify.tolerance import Comparison
-from tests.verify.specs import HANDMADE, handmade_spec
+from tests.verify.specs import HANDMADE, handmade_spec, spec_of
 
 SOURCE = HANDMADE.read_text()
 
@@ -160,3 +162,25 @@ def test_a_file_without_a_spec_is_refused(tmp_path: Path) -> None:
     path.write_text("x = 1\n")
     with pytest.raises(NotGenerated, match="no spec in its header"):
         verify_file(path, _recompile(SOURCE))
+
+
+@pytest.mark.slow
+def test_a_compiled_file_is_proved_again_and_tuning_it_is_no_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNC_CACHE", str(tmp_path / "cache"))
+    spec = spec_of("head_dim: 16\nmask: causal\ncheck: [{q_len: 40, kv_len: 50}]")
+    made = compile_spec(spec)
+
+    def recompile(text: str, path: str) -> Compiled:
+        again = compile_spec(parse_spec(text, path))
+        return Compiled(again.spec, again.program, again.module.source)
+
+    path = tmp_path / "sample.py"
+    path.write_text(made.module.source.replace('"stages": 3', '"stages": 1'))
+    assert path.read_text() != made.module.source
+    first, second = verify_file(path, recompile), verify_file(path, recompile)
+    assert not first.edited and first.obligations and first.ok
+    assert json.dumps(certificate(first)) == json.dumps(certificate(second))
+    other = verify(spec, made.program, made.module.source)
+    assert certificate(other) == certificate(first)
