@@ -144,6 +144,8 @@ def test_a_product_over_other_features_is_refuted() -> None:
         (Exp2(X) * Exp2(Y), Exp2(X + Y), "checked numerically"),  # sympy has no law of our Exp2
         (sigmoid(X), 1 / (1 + sympy.exp(-X)), "checked numerically"),
         (Where(h < 100, X, Y), X, "checked numerically"),
+        (Where(sympy.Ne(X, 0), X * Y, 0), X * Y, "proved"),
+        (Where(sympy.Ne(X, 0), X * Y, 1), X * Y, "refuted"),
         (X + sympy.Rational(1, 10**30), X, "refuted"),
         (Where(h < 3, X, Y), X, "refuted"),
         (sympy.exp(X), 1 + X + X**2 / 2, "refuted"),
