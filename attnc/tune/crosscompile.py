@@ -40,7 +40,7 @@ class NothingLaunched(AttncError):
 class Launch:
     """A kernel and what it was launched with."""
 
-    kernel: JITFunction[Any]
+    kernel: Any  # the JITFunction
     arguments: Mapping[str, Any]  # every parameter, in order
     options: Mapping[str, Any]  # num_warps, num_stages ...
 
