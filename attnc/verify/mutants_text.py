@@ -111,7 +111,7 @@ CATALOGUE: tuple[TextMutant, ...] = (
     M("key head by remainder", r"h_kv = h // ", "h_kv = h % "),
     M("key head not shared", r"h_kv = h // \d+", "h_kv = h"),
     M("batch entry forgotten", r"(k_ptr|v_ptr) \+ tl\.cast\(b, tl\.int64\) \*", r"\1 + 0 *"),
-    M("head gate forgotten", r"(?<== )(\w+) \* head_gate\b", r"\1"),
+    M("head gate forgotten", r"(\w+) \* head_gate\b", r"\1"),
 )
 
 
