@@ -49,8 +49,20 @@ class _Integers:
         ring = isinstance(formula, Add | Mul) and self.whole(formula)
         if formula.args and self.whole(formula) and not (inside_ring and ring):
             yield formula
+        if isinstance(formula, Where):
+            yield from self._in_branches(formula)
+            return
         for arg in formula.args:
             yield from self.within(arg, inside_ring=ring)
+
+    def _in_branches(self, formula: Where) -> Iterator[Any]:
+        """What stands in a branch must fit where the branch is taken."""
+        condition, one, other = formula.args
+        yield from self.within(condition)
+        for part in self.within(one):
+            yield Where(condition, part, sympy.S.Zero)
+        for part in self.within(other):
+            yield Where(condition, sympy.S.Zero, part)
 
 
 def overflow_claims(tiling: Tiling) -> list[Claim]:

@@ -195,6 +195,8 @@ class Translator:
             self.assume(z3.Implies(b > 0, z3.And(multiple <= a, a < multiple + b)))
             whole = z3.And(b > 0, a >= 0)
             self.assume(z3.Implies(whole, z3.And(0 <= quotient, quotient <= a, multiple >= 0)))
+            below = z3.And(b > 0, a < 0)
+            self.assume(z3.Implies(below, z3.And(a <= quotient, quotient < 0)))
             for other in list(self._quotients.values())[:-1]:
                 self._order(self._quotients[key], other)
         return self._quotients[key][2:]
