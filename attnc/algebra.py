@@ -6,13 +6,14 @@ this, and the passes split again what they have rewritten.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import sympy
 from sympy import Basic, Expr
 from sympy.logic.boolalg import Boolean
 
-from attnc.symbols import FloorDiv, Read
+from attnc.symbols import FloorDiv, FloorMod, Read
 
 Varies = Mapping[
     str, frozenset[str]
@@ -62,7 +63,7 @@ def _is_costly(formula: Basic) -> bool:
         return False
     if formula.is_integer:
         return any(
-            isinstance(part, sympy.Pow | FloorDiv)
+            isinstance(part, sympy.Pow | FloorDiv | FloorMod)
             for part in sympy.preorder_traversal(formula)
             if part.args
         )
@@ -77,3 +78,44 @@ def factors_along(product: Expr, axis: str, varies: Varies) -> tuple[Expr, Expr]
     for factor in sympy.Mul.make_args(product):
         (moving if axis in axes_of(factor, varies) else fixed).append(factor)
     return sympy.Mul(*fixed), sympy.Mul(*moving)
+
+
+def share_repeated(formula: Basic, name: Callable[[Basic], Expr]) -> Basic:
+    """Name every subexpression that a formula holds more than once, innermost first."""
+    while True:
+        parts = (part for part in sympy.preorder_traversal(formula) if _is_shareable(part))
+        counts = Counter(parts)
+        repeated = [part for part, count in counts.items() if count > 1]
+        if not repeated:
+            return formula
+        innermost = min(repeated, key=lambda part: (part.count_ops(), str(part)))
+        formula = formula.xreplace({innermost: name(innermost)})
+
+
+def _is_shareable(part: Basic) -> bool:
+    if not isinstance(part, Expr) or not part.args or part.is_number:
+        return False
+    return len(part.free_symbols) > 1 or not isinstance(part, sympy.Add | sympy.Mul)
+
+
+def gather_positions(formula: Basic, name: Callable[[Basic], Expr]) -> Basic:
+    """c x - c y   ->   c distance, distance = x - y, for whole x and y: no difference of rounded positions.
+
+    Positions reach 2**30, where float32 counts in steps of 64; sympy spreads c over the difference.
+    """
+    if not formula.args or isinstance(formula, Read) or formula.is_integer:
+        return formula
+    formula = formula.func(*(gather_positions(arg, name) for arg in formula.args))
+    if not isinstance(formula, sympy.Add):
+        return formula
+    groups: dict[Expr, list[Expr]] = {}
+    for term in formula.args:
+        factor, rest = term.as_coeff_Mul()
+        if rest.is_integer and rest.free_symbols:
+            common = sympy.Integer(1) if factor.is_integer else abs(factor)
+            groups.setdefault(common, []).append(term)
+    for common, terms in groups.items():
+        if len(terms) > 1:
+            whole = sympy.Add(*(term / common for term in terms))
+            formula = formula - sympy.Add(*terms) + common * name(whole)
+    return formula

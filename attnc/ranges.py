@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import reduce
 from itertools import product
-from math import ceil, floor, inf, isfinite
+from math import ceil, floor, inf, isfinite, log
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, Symbol
+from sympy import Abs, Add, Expr, LessThan, Max, Min, Mul, Pow, StrictLessThan, Symbol
 from sympy import floor as sympy_floor
 
 from attnc.symbols import FloorDiv, FloorMod, Where
@@ -49,14 +49,42 @@ def _interval(expr: Expr, ranges: Mapping[str, tuple[int | None, int | None]]) -
     if isinstance(expr, Symbol):
         return _symbol(expr, ranges)
     if isinstance(expr, Where):
-        return _union(_interval(expr.args[1], ranges), _interval(expr.args[2], ranges))
+        return _either(expr, ranges)
+    if (quotient := _floored_part(expr)) is not None:
+        return _near(quotient, ranges)
     parts = [_interval(arg, ranges) for arg in expr.args]
     if isinstance(expr, FloorMod):
         return _floor_modulo(parts, whole=bool(expr.is_integer))
+    if isinstance(expr, FloorDiv) and not all(arg.is_integer for arg in expr.args):
+        return _ANYTHING if _contains_zero(parts[1]) else _floor_divide(parts)
     found = _RULES[expr.func.__name__](parts) if expr.func.__name__ in _RULES else _ANYTHING
     if found != _ANYTHING:
         return found
     return _number(expr) if expr.is_number else _assumed(expr)
+
+
+def _either(expr: Where, ranges: Mapping[str, tuple[int | None, int | None]]) -> Interval:
+    """Where(x < c, x, y): the first branch lies below c."""
+    condition, then, otherwise = expr.args
+    first, second = _interval(then, ranges), _interval(otherwise, ranges)
+    if isinstance(condition, StrictLessThan | LessThan) and condition.lhs == then:
+        first = first[0], min(first[1], _interval(condition.rhs, ranges)[1])
+    return _union(first, second)
+
+
+def _floored_part(expr: Expr) -> FloorDiv | None:
+    """The quotient in c * floor(x / c)."""
+    if not isinstance(expr, Mul) or len(expr.args) != 2:
+        return None
+    found = (arg for arg in expr.args if isinstance(arg, FloorDiv) and arg.args[1] in expr.args)
+    return next(found, None)
+
+
+def _near(quotient: FloorDiv, ranges: Mapping[str, tuple[int | None, int | None]]) -> Interval:
+    """c * floor(x / c) lies less than |c| from x."""
+    x, step = (_interval(arg, ranges) for arg in quotient.args)
+    size = _absolute([step])[1]
+    return _plus(x[0], _times(size, (0, Fraction(-1)))), _plus(x[1], size)
 
 
 def _number(expr: Expr) -> Interval:
@@ -145,8 +173,14 @@ def _power(parts: list[Interval]) -> Interval:
 def _floor_divide(parts: list[Interval]) -> Interval:
     one, other = parts
     if _contains_zero(other):
-        return _ANYTHING
+        return _whole_quotient(one)
     return _hull([_floor_quotient(a, b) for a, b in product(one, other)])
+
+
+def _whole_quotient(one: Interval) -> Interval:
+    """A whole divisor other than 0 gives no more than the dividend's size; by 0 nothing is divided."""
+    size = max(_absolute([one])[1], _ONE)
+    return _times(size, (0, Fraction(-1))), size
 
 
 def _floor_modulo(parts: list[Interval], whole: bool) -> Interval:
@@ -177,6 +211,15 @@ def _absolute(parts: list[Interval]) -> Interval:
     return _hull([*ends, _ZERO] if _contains_zero(parts[0]) else ends)
 
 
+def _logarithm(parts: list[Interval]) -> Interval:
+    low, high = parts[0]
+    if _sign(low) <= 0:
+        return _ANYTHING
+    first = Fraction(log(low[1])) - _ROUNDING if not low[0] else Fraction(0)
+    last = (0, Fraction(log(high[1])) + _ROUNDING) if not high[0] else _ABOVE
+    return (0, first), last
+
+
 def _clamp(parts: list[Interval]) -> Interval:
     x, low, high = parts
     return _smallest([_largest([x, low]), high])
@@ -192,5 +235,8 @@ _RULES: dict[str, Callable[[list[Interval]], Interval]] = {
     Min.__name__: _smallest,
     Abs.__name__: _absolute,
     sympy_floor.__name__: lambda parts: _floor_divide([parts[0], (_ONE, _ONE)]),
+    "log": _logarithm,
+    "tanh": lambda parts: ((0, Fraction(-1)), _ONE),
+    "sigmoid": lambda parts: (_ZERO, _ONE),
     "Clamp": _clamp,
 }

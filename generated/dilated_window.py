@@ -6,7 +6,7 @@ This file needs only torch and triton, and belongs to whoever generated it.
 
 What it computes, for batch entry b, query head h, query q_idx, key kv_idx:
     score   = scale * sum over d of q[b, h, q_idx, d] * k[b, h, kv_idx, d]      scale = 1/sqrt(d) by default
-    visible = ((q_pos - kv_idx) % step == 0) & (abs(kv_idx - q_pos) <= step*(n - 1))
+    visible = ((q_pos - kv_idx) % 4 == 0) & (abs(kv_idx - q_pos) <= 124)
     q_pos   = q_idx + kv_len - q_len        the position of a query when the queries are the last keys
     out     = sum over visible keys of exp(score - lse) * v[b, h, kv_idx]
     lse     = natural log of the sum over visible keys of exp(score)
@@ -14,8 +14,8 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    kv_lo = max(0, kv_len - n*step + q_first - q_len + step)      (first key that some query sees)
-    kv_hi = where((2*n*step - 2*step + 1 >= 1) & (kv_lo < max(0, min(kv_len, kv_len + n*step + q_end - q_len - step))), max(0, min(kv_len, kv_len + n*step + q_end - q_len - step)), 0)      (one past the last key that some query sees)
+    kv_lo = max(0, kv_len + q_first - q_len - 124)      (first key that some query sees)
+    kv_hi = max(0, min(kv_len, kv_len + q_end - q_len + 124))      (one past the last key that some query sees)
     tile_lo = kv_lo // BLOCK_KV      (first tile with a visible pair)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
     tiles [tile_lo, tile_hi): every tile
@@ -26,16 +26,13 @@ Certificate: dilated_window.json, written by `attnc verify`; `attnc verify dilat
 #   doc: Dilated neighbourhood attention in one dimension (Hassani & Shi 2022, arXiv:2209.15001)
 #   heads: 8
 #   head_dim: 64
-#   mask: dilated(n, step)
-#   params:
-#     n: {type: int, default: 64}
-#     step: {type: int, default: 4}
+#   mask: dilated(32, 4)
 #   outputs: [lse]
 #   sizes: {batch: 4, q_len: 2048, kv_len: 2048}
 #   check:
-#     - {batch: 1, q_len: 200, kv_len: 200, n: 10, step: 3}
-#     - {batch: 1, q_len: 130, kv_len: 130, n: 5, step: 1}
-#     - {batch: 1, q_len: 70, kv_len: 150, n: 2, step: 33}
+#     - {batch: 1, q_len: 200, kv_len: 200}
+#     - {batch: 1, q_len: 130, kv_len: 130}
+#     - {batch: 1, q_len: 70, kv_len: 250}
 # --- end of spec
 
 import contextlib
@@ -75,7 +72,7 @@ INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set befor
 INTERPRETER_UPCASTS_BF16 = True  # Triton's interpreter computes bf16 wrongly: run it on float32 copies
 
 
-@triton.jit(do_not_specialize=["heads", "q_len", "kv_len", "n", "step"])
+@triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
 def forward(
     q_ptr,
     k_ptr,
@@ -91,8 +88,6 @@ def forward(
     q_len,  # queries
     kv_len,  # keys
     scale,  # factor of q . k
-    n,  # param of the spec
-    step,  # param of the spec
     SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
@@ -119,9 +114,9 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_lo = tl.maximum(tl.cast(kv_len, tl.int64) + tl.cast(q_first, tl.int64) + tl.cast(step, tl.int64) - tl.cast(n, tl.int64) * tl.cast(step, tl.int64) - tl.cast(q_len, tl.int64), 0)  # first key that some query sees
-    kv_hi = tl.cast((tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(n, tl.int64) * tl.cast(step, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(step, tl.int64)), 0) if (tl.cast(n, tl.int64) * tl.cast(step, tl.int64) * 2 + 1 - tl.cast(step, tl.int64) * 2 >= 1) & (tl.cast(kv_lo, tl.int64) < tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(n, tl.int64) * tl.cast(step, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(step, tl.int64)), 0)) else 0), tl.int32)  # one past the last key that some query sees
-    tile_lo = tl.cast(kv_lo, tl.int64) // tl.cast(BLOCK_KV, tl.int64)  # first tile with a visible pair
+    kv_lo = tl.maximum(kv_len + q_first - q_len - 124, 0)  # first key that some query sees
+    kv_hi = tl.maximum(tl.minimum(kv_len, kv_len + q_end + 124 - q_len), 0)  # one past the last key that some query sees
+    tile_lo = kv_lo // BLOCK_KV  # first tile with a visible pair
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
@@ -135,7 +130,7 @@ def forward(
 
     for tile in range(tile_lo, tile_hi):
         kv_idx = tile * BLOCK_KV + kv_in_tile
-        visible = ((tl.abs(tl.cast(kv_idx, tl.int64)[None, :] - tl.cast(q_pos, tl.int64)[:, None]) <= (tl.cast(n, tl.int64) - 1) * tl.cast(step, tl.int64)) & ((tl.cast(q_pos, tl.int64)[:, None] - tl.cast(kv_idx, tl.int64)[None, :]) % tl.cast(step, tl.int64) == 0)) & (tl.cast(kv_idx, tl.int64) < tl.cast(kv_len, tl.int64))[None, :] & (tl.cast(q_idx, tl.int64) < tl.cast(q_len, tl.int64))[:, None]  # mask: dilated(n, step)
+        visible = ((tl.abs(kv_idx[None, :] - q_pos[:, None]) <= 124) & ((q_pos[:, None] - kv_idx[None, :]) % 4 == 0)) & (kv_idx < kv_len)[None, :] & (q_idx < q_len)[:, None]  # mask: dilated(32, 4)
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
@@ -163,7 +158,7 @@ def forward(
     tl.store(lse_base + q_in_tile * lse_stride_q, lse.to(lse_ptr.dtype.element_ty), mask=q_idx < q_len)
 
 
-def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, n: int, step: int, scale: float, schedule: list[int]):
+def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, schedule: list[int]):
     """Launch the kernel, whatever the device; arguments as `attention` has checked them.
 
     Returns: out, lse.
@@ -201,7 +196,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, n: int, st
             *v_strides,
             *out_strides,
             *lse_strides,
-            heads, q_len, kv_len, scale, n, step,
+            heads, q_len, kv_len, scale,
             SCALE_SIGN=-1 if scale < 0 else 1,
             BLOCK_Q=block_q,
             BLOCK_KV=block_kv,
@@ -226,8 +221,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"dilated_window: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 
@@ -241,18 +238,18 @@ def _operator_name():
 
 
 @torch.library.custom_op(_operator_name(), mutates_args=())
-def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, n: int, step: int, scale: float, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The attention as one opaque operator: what torch.compile and torch.export see."""
     if q.device.type == "cpu" and not INTERPRETED:
-        results = _dense(q, k, v, n, step, scale)
+        results = _dense(q, k, v, scale)
     else:
-        results = launch_forward(q, k, v, n, step, scale, schedule)
+        results = launch_forward(q, k, v, scale, schedule)
     out, lse = results
     return out.to(q.dtype), lse
 
 
 @operator.register_fake
-def _(q, k, v, n, step, scale, schedule):
+def _(q, k, v, scale, schedule):
     out = q.new_empty((*q.shape[:3], 64))
     return out, q.new_empty(q.shape[:3], dtype=torch.float32)
 
@@ -270,55 +267,49 @@ class Aux(NamedTuple):
     lse: torch.Tensor  # [batch, heads, q_len] float32, natural logarithm
 
 
-def attention(q, k, v, *, n=64, step=4, scale=None, return_aux=False, schedule=None):
+def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     """dilated_window: out, or (out, Aux) with return_aux=True.
 
     Shapes: q [batch, heads, q_len, 64], k [batch, kv_heads, kv_len, 64], v [batch, kv_heads, kv_len, 64] -> out [batch, heads, q_len, 64];
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
-    n: int.
-    step: int.
     scale: factor of q . k; by default 1/sqrt(d).
     schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's.
     Raises: TypeError or ValueError that names the argument.
     """
     _check(q, k, v)
-    n = _number("n", n, int)
-    step = _number("step", step, int)
     scale = _default_scale(q, k) if scale is None else _number("scale", scale, float)
-    results = operator(q, k, v, n, step, scale, _tile(schedule))
+    results = operator(q, k, v, scale, _tile(schedule))
     return (results[0], Aux(*results[1:])) if return_aux else results[0]
 
 
-def reference(q, k, v, *, n=64, step=4, scale=None, return_aux=False):
+def reference(q, k, v, *, scale=None, return_aux=False):
     """The same in dense PyTorch, from the spec's formulas, differentiable; computes in float32 or the inputs' wider type.
 
     Memory: several tensors of q_len x kv_len a head.
     """
     _check(q, k, v, dtypes=(*DTYPES, torch.float64))
     scale = _default_scale(q, k) if scale is None else scale
-    out, lse = _dense_results(q, k, v, n, step, scale)
+    out, lse = _dense_results(q, k, v, scale)
     return (out, Aux(lse)) if return_aux else out
 
 
-def _dense(q, k, v, n, step, scale):
+def _dense(q, k, v, scale):
     """The operator's results on a CPU tensor outside Triton's interpreter."""
-    out, lse = _dense_results(q, k, v, n, step, scale)
+    out, lse = _dense_results(q, k, v, scale)
     return out.contiguous(), lse.contiguous()
 
 
-def _dense_results(q, k, v, n, step, scale):
+def _dense_results(q, k, v, scale):
     element, real = q.dtype, torch.promote_types(q.dtype, torch.float32)
     batch, heads, q_len, _ = q.shape
     kv_len = k.shape[2]
     k, v = (x.to(real) for x in (k, v))
-    n = torch.as_tensor(n)
-    step = torch.as_tensor(step)
     q_idx = torch.arange(q_len, device=q.device).view(1, 1, -1, 1)
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
     logits = score
-    visible = torch.broadcast_to((torch.abs((kv_idx - q_pos)) <= (step * (n - 1))) & (((q_pos - kv_idx) % step) == 0), score.shape)
+    visible = torch.broadcast_to((torch.abs((kv_idx - q_pos)) <= 124) & (((q_pos - kv_idx) % 4) == 0), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     weights = torch.exp(logits - torch.where(lse == float("-inf"), 0.0, lse)[..., None])

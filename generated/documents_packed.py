@@ -14,8 +14,7 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    q_to = q_end      (rows of the tile that this part of the mask is about)
-    kv_hi = where(kv_len + q_end - q_len - 1 >= 0, max(0, kv_len - q_len + q_to), 0)      (one past the last key that some query sees)
+    kv_hi = where(kv_len + q_end - q_len - 1 >= 0, max(0, kv_len + q_end - q_len), 0)      (one past the last key that some query sees)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
     tiles [0, tile_hi): every tile
 Certificate: documents_packed.json, written by `attnc verify`; `attnc verify documents_packed.py` checks this file again.
@@ -120,9 +119,8 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    q_to = q_end  # rows of the tile that this part of the mask is about
-    kv_hi = (tl.maximum(tl.cast(kv_len, tl.int64) + tl.cast(q_to, tl.int64) - tl.cast(q_len, tl.int64), 0) if tl.cast(kv_len, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(q_len, tl.int64) - 1 >= 0 else 0)  # one past the last key that some query sees
-    tile_hi = tl.cast((tl.cast(BLOCK_KV, tl.int64) + tl.cast(kv_hi, tl.int64) - 1) // tl.cast(BLOCK_KV, tl.int64), tl.int32)  # one past the last tile with a visible pair
+    kv_hi = tl.maximum(kv_len + q_end - q_len, 0) if kv_len + q_end - q_len - 1 >= 0 else 0  # one past the last key that some query sees
+    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
@@ -233,8 +231,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"documents_packed: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 

@@ -16,14 +16,12 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
     q_partial_from = max(g - kv_len + q_len, q_first)      (rows of the tile that do not see everything)
-    q_partial_to = q_end      (rows of the tile that do not see everything)
     q_from_3 = max(g - kv_len + q_len, q_first)      (rows of the tile that this part of the mask is about)
-    q_to_3 = q_end      (rows of the tile that this part of the mask is about)
     kv_hi_1 = max(0, min(g, kv_len), where(g - kv_len - q_first + q_len - 1 >= 0, kv_len, 0))      (one past the last key that some query sees)
     kv_every_hi_1 = max(0, min(g, kv_len), where(g - kv_len - q_end + q_len >= 0, kv_len, 0))      (one past the last key that every query sees)
     kv_lo_2 = max(0, g, kv_len + q_from_3 - q_len - radius)      (first key that some query sees)
-    kv_hi_2 = where((-g + kv_len + q_end - q_len - 1 >= 0) & (2*radius + 1 >= 1) & (kv_lo_2 < max(0, min(kv_len, kv_len - q_len + q_to_3 + radius))), max(0, min(kv_len, kv_len - q_len + q_to_3 + radius)), 0)      (one past the last key that some query sees)
-    kv_every_lo_2 = max(0, g, kv_len - q_len + q_partial_to - radius - 1)      (first key that every query sees)
+    kv_hi_2 = where((-g + kv_len + q_end - q_len - 1 >= 0) & (2*radius + 1 >= 1) & (kv_lo_2 < max(0, min(kv_len, kv_len + q_end - q_len + radius))), max(0, min(kv_len, kv_len + q_end - q_len + radius)), 0)      (one past the last key that some query sees)
+    kv_every_lo_2 = max(0, g, kv_len + q_end - q_len - radius - 1)      (first key that every query sees)
     kv_every_hi_2 = where(kv_len + q_partial_from >= g + q_len, max(0, min(kv_len, kv_len - q_len + q_partial_from + radius + 1)), 0)      (one past the last key that every query sees)
     tile_hi_1 = (BLOCK_KV + kv_hi_1 - 1) // BLOCK_KV      (one past the last tile with a visible pair)
     tile_lo_2 = kv_lo_2 // BLOCK_KV      (first tile with a visible pair)
@@ -137,24 +135,22 @@ def forward(
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
     q_partial_from = tl.maximum(g + q_len - kv_len, q_first)  # rows of the tile that do not see everything
-    q_partial_to = q_end  # rows of the tile that do not see everything
     q_from_3 = tl.maximum(g + q_len - kv_len, q_first)  # rows of the tile that this part of the mask is about
-    q_to_3 = q_end  # rows of the tile that this part of the mask is about
     kv_hi_1 = tl.maximum(tl.maximum(tl.minimum(g, kv_len), (kv_len if g + q_len - kv_len - q_first - 1 >= 0 else 0)), 0)  # one past the last key that some query sees
     kv_every_hi_1 = tl.maximum(tl.maximum(tl.minimum(g, kv_len), (kv_len if g + q_len - kv_len - q_end >= 0 else 0)), 0)  # one past the last key that every query sees
     kv_lo_2 = tl.maximum(tl.maximum(tl.cast(g, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_from_3, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(radius, tl.int64)), 0)  # first key that some query sees
-    kv_hi_2 = tl.cast((tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_to_3, tl.int64) + tl.cast(radius, tl.int64) - tl.cast(q_len, tl.int64)), 0) if (tl.cast(kv_len, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(g, tl.int64) - tl.cast(q_len, tl.int64) - 1 >= 0) & (tl.cast(radius, tl.int64) * 2 + 1 >= 1) & (tl.cast(kv_lo_2, tl.int64) < tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_to_3, tl.int64) + tl.cast(radius, tl.int64) - tl.cast(q_len, tl.int64)), 0)) else 0), tl.int32)  # one past the last key that some query sees
-    kv_every_lo_2 = tl.maximum(tl.maximum(tl.cast(g, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_partial_to, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(radius, tl.int64) - 1), 0)  # first key that every query sees
-    kv_every_hi_2 = tl.cast((tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(radius, tl.int64) + 1 - tl.cast(q_len, tl.int64)), 0) if tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) >= tl.cast(g, tl.int64) + tl.cast(q_len, tl.int64) else 0), tl.int32)  # one past the last key that every query sees
+    kv_hi_2 = tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0) if (kv_len + q_end - g - q_len - 1 >= 0) & (radius * 2 + 1 >= 1) & (kv_lo_2 < tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0)) else 0  # one past the last key that some query sees
+    kv_every_lo_2 = tl.maximum(tl.maximum(g, kv_len + q_end - q_len - radius - 1), 0)  # first key that every query sees
+    kv_every_hi_2 = tl.cast(tl.cast(tl.maximum(tl.minimum(kv_len, tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(radius, tl.int64) + 1 - tl.cast(q_len, tl.int64)), 0), tl.int64) if tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) >= g + q_len else tl.cast(0, tl.int64), tl.int32)  # one past the last key that every query sees
     tile_hi_1 = (kv_hi_1 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     tile_lo_2 = kv_lo_2 // BLOCK_KV  # first tile with a visible pair
     tile_hi_2 = (kv_hi_2 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     reach_2 = tl.maximum(tile_hi_1, tile_hi_2)  # where the furthest range so far ends
     full_hi_1 = tl.minimum(kv_every_hi_1 // BLOCK_KV, tile_hi_1)  # one past the last wholly visible tile
-    whole_lo_2 = tl.cast(tl.maximum((tl.cast(full_hi_1, tl.int64) if tl.cast(kv_every_lo_2, tl.int64) <= tl.cast(kv_every_hi_1, tl.int64) else (tl.cast(BLOCK_KV, tl.int64) + tl.cast(kv_every_lo_2, tl.int64) - 1) // tl.cast(BLOCK_KV, tl.int64)), tl.cast(full_hi_1, tl.int64)), tl.int32)  # first wholly visible tile
+    whole_lo_2 = tl.maximum((full_hi_1 if kv_every_lo_2 <= kv_every_hi_1 else (kv_every_lo_2 + BLOCK_KV - 1) // BLOCK_KV), full_hi_1)  # first wholly visible tile
     whole_hi_2 = tl.minimum(kv_every_hi_2 // BLOCK_KV, tile_hi_2)  # one past the last wholly visible tile
-    full_lo_2 = (whole_lo_2 if whole_lo_2 < whole_hi_2 else reach_2)  # first wholly visible tile, or where the next ones begin
-    full_hi_2 = (whole_hi_2 if whole_lo_2 < whole_hi_2 else reach_2)  # one past the last wholly visible tile
+    full_lo_2 = whole_lo_2 if whole_lo_2 < whole_hi_2 else reach_2  # first wholly visible tile, or where the next ones begin
+    full_hi_2 = whole_hi_2 if whole_lo_2 < whole_hi_2 else reach_2  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
@@ -282,8 +278,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"etc_global_local: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 

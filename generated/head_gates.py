@@ -117,7 +117,7 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_hi = (tl.maximum(kv_len + q_end - q_len, 0) if head_gate != 0 else 0)  # one past the last key that some query sees
+    kv_hi = tl.maximum(kv_len + q_end - q_len, 0) if head_gate != 0 else 0  # one past the last key that some query sees
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     full_hi = tl.minimum((tl.maximum(kv_len + q_first + 1 - q_len, 0) if head_gate != 0 else 0) // BLOCK_KV, tile_hi)  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
@@ -236,8 +236,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"head_gates: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 

@@ -151,6 +151,7 @@ def forward(
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
+    row_term_2 = row_term * SCALE_SIGN
     k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
     k_step = tl.cast(BLOCK_KV, tl.int64) * k_stride_k
     k_offsets = (kv_in_tile * k_stride_k)[None, :] + (d_idx * k_stride_d)[:, None]
@@ -162,7 +163,7 @@ def forward(
     for tile in range(0, full_hi):
         k_tile = tl.load(k_base + tile * k_step + k_offsets)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
-        logits = qk * row_term[:, None] * SCALE_SIGN  # score: score * max(1, log(max(q_pos, 0) + 1) / log(trained))
+        logits = qk * row_term_2[:, None]  # score: score * max(1, log(max(q_pos, 0) + 1) / log(trained))
         tile_max = tl.max(logits, 1)
         row_max_new = tl.maximum(row_max, tile_max)
         anchor = tl.where(row_max_new == float("-inf"), 0.0, row_max_new)  # an empty row keeps -inf out of the exponents
@@ -180,7 +181,7 @@ def forward(
         kv_idx = tile * BLOCK_KV + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - tile * BLOCK_KV)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
-        logits = qk * row_term[:, None] * SCALE_SIGN  # score: score * max(1, log(max(q_pos, 0) + 1) / log(trained))
+        logits = qk * row_term_2[:, None]  # score: score * max(1, log(max(q_pos, 0) + 1) / log(trained))
         visible = kv_idx[None, :] <= q_pos[:, None]  # mask: causal
         logits_visible = tl.where(visible, logits, float("-inf"))
         tile_max = tl.max(logits_visible, 1)
@@ -268,8 +269,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"logn_scaled: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 

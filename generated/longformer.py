@@ -15,12 +15,11 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
     q_partial_from = max(g - kv_len + q_len, q_first)      (rows of the tile that do not see everything)
-    q_partial_to = q_end      (rows of the tile that do not see everything)
     kv_hi_1 = max(0, min(g, kv_len), where(g - kv_len - q_first + q_len - 1 >= 0, kv_len, 0))      (one past the last key that some query sees)
     kv_every_hi_1 = max(0, min(g, kv_len), where(g - kv_len - q_end + q_len >= 0, kv_len, 0))      (one past the last key that every query sees)
     kv_lo_2 = max(0, kv_len + q_first - q_len - width)      (first key that some query sees)
     kv_hi_2 = where((2*width + 1 >= 1) & (kv_lo_2 < max(0, min(kv_len, kv_len + q_end - q_len + width))), max(0, min(kv_len, kv_len + q_end - q_len + width)), 0)      (one past the last key that some query sees)
-    kv_every_lo_2 = max(0, kv_len - q_len + q_partial_to - width - 1)      (first key that every query sees)
+    kv_every_lo_2 = max(0, kv_len + q_end - q_len - width - 1)      (first key that every query sees)
     kv_every_hi_2 = max(0, min(kv_len, kv_len - q_len + q_partial_from + width + 1))      (one past the last key that every query sees)
     tile_hi_1 = (BLOCK_KV + kv_hi_1 - 1) // BLOCK_KV      (one past the last tile with a visible pair)
     tile_lo_2 = kv_lo_2 // BLOCK_KV      (first tile with a visible pair)
@@ -134,22 +133,21 @@ def forward(
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
     q_partial_from = tl.maximum(g + q_len - kv_len, q_first)  # rows of the tile that do not see everything
-    q_partial_to = q_end  # rows of the tile that do not see everything
     kv_hi_1 = tl.maximum(tl.maximum(tl.minimum(g, kv_len), (kv_len if g + q_len - kv_len - q_first - 1 >= 0 else 0)), 0)  # one past the last key that some query sees
     kv_every_hi_1 = tl.maximum(tl.maximum(tl.minimum(g, kv_len), (kv_len if g + q_len - kv_len - q_end >= 0 else 0)), 0)  # one past the last key that every query sees
     kv_lo_2 = tl.maximum(kv_len + q_first - q_len - width, 0)  # first key that some query sees
-    kv_hi_2 = (tl.maximum(tl.minimum(kv_len, kv_len + q_end + width - q_len), 0) if (width * 2 + 1 >= 1) & (kv_lo_2 < tl.maximum(tl.minimum(kv_len, kv_len + q_end + width - q_len), 0)) else 0)  # one past the last key that some query sees
-    kv_every_lo_2 = tl.maximum(tl.cast(kv_len, tl.int64) + tl.cast(q_partial_to, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(width, tl.int64) - 1, 0)  # first key that every query sees
-    kv_every_hi_2 = tl.cast(tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(width, tl.int64) + 1 - tl.cast(q_len, tl.int64)), 0), tl.int32)  # one past the last key that every query sees
+    kv_hi_2 = tl.maximum(tl.minimum(kv_len, kv_len + q_end + width - q_len), 0) if (width * 2 + 1 >= 1) & (kv_lo_2 < tl.maximum(tl.minimum(kv_len, kv_len + q_end + width - q_len), 0)) else 0  # one past the last key that some query sees
+    kv_every_lo_2 = tl.maximum(kv_len + q_end - q_len - width - 1, 0)  # first key that every query sees
+    kv_every_hi_2 = tl.cast(tl.maximum(tl.minimum(kv_len, tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(width, tl.int64) + 1 - tl.cast(q_len, tl.int64)), 0), tl.int32)  # one past the last key that every query sees
     tile_hi_1 = (kv_hi_1 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     tile_lo_2 = kv_lo_2 // BLOCK_KV  # first tile with a visible pair
     tile_hi_2 = (kv_hi_2 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     reach_2 = tl.maximum(tile_hi_1, tile_hi_2)  # where the furthest range so far ends
     full_hi_1 = tl.minimum(kv_every_hi_1 // BLOCK_KV, tile_hi_1)  # one past the last wholly visible tile
-    whole_lo_2 = tl.cast(tl.maximum((tl.cast(full_hi_1, tl.int64) if tl.cast(kv_every_lo_2, tl.int64) <= tl.cast(kv_every_hi_1, tl.int64) else (tl.cast(BLOCK_KV, tl.int64) + tl.cast(kv_every_lo_2, tl.int64) - 1) // tl.cast(BLOCK_KV, tl.int64)), tl.cast(full_hi_1, tl.int64)), tl.int32)  # first wholly visible tile
+    whole_lo_2 = tl.maximum((full_hi_1 if kv_every_lo_2 <= kv_every_hi_1 else (kv_every_lo_2 + BLOCK_KV - 1) // BLOCK_KV), full_hi_1)  # first wholly visible tile
     whole_hi_2 = tl.minimum(kv_every_hi_2 // BLOCK_KV, tile_hi_2)  # one past the last wholly visible tile
-    full_lo_2 = (whole_lo_2 if whole_lo_2 < whole_hi_2 else reach_2)  # first wholly visible tile, or where the next ones begin
-    full_hi_2 = (whole_hi_2 if whole_lo_2 < whole_hi_2 else reach_2)  # one past the last wholly visible tile
+    full_lo_2 = whole_lo_2 if whole_lo_2 < whole_hi_2 else reach_2  # first wholly visible tile, or where the next ones begin
+    full_hi_2 = whole_hi_2 if whole_lo_2 < whole_hi_2 else reach_2  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
@@ -277,8 +275,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"longformer: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 

@@ -7,7 +7,7 @@ This file needs only torch and triton, and belongs to whoever generated it.
 
 What it computes, for batch entry b, query head h, query q_idx, key kv_idx:
     score   = scale * sum over d of q[b, h, q_idx, d] * k[b, h, kv_idx, d]      scale = 1 by default
-    logits  = score + table[h, where(kv_idx - q_pos > 0, 16, 0) + where(abs(kv_idx - q_pos) < 8, abs(kv_idx - q_pos), min(15, (8*log(max(8, abs(kv_idx - q_pos))/8)/log(16) + 1/128) // 1 + 8))]
+    logits  = score + table[h, where(abs(kv_idx - q_pos) >= 12, 1, 0) + where(abs(kv_idx - q_pos) >= 16, 1, 0) + where(abs(kv_idx - q_pos) >= 23, 1, 0) + where(abs(kv_idx - q_pos) >= 32, 1, 0) + where(abs(kv_idx - q_pos) >= 46, 1, 0) + where(abs(kv_idx - q_pos) >= 64, 1, 0) + where(abs(kv_idx - q_pos) >= 91, 1, 0) + where(kv_idx - q_pos > 0, 16, 0) + min(8, abs(kv_idx - q_pos))]
     visible = true
     q_pos   = q_idx + kv_len - q_len        the position of a query when the queries are the last keys
     out     = sum over visible keys of exp(logits - lse) * v[b, h, kv_idx]
@@ -75,30 +75,6 @@ INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set befor
 INTERPRETER_UPCASTS_BF16 = True  # Triton's interpreter computes bf16 wrongly: run it on float32 copies
 
 
-@triton.jit
-def log(x, PRECISE: tl.constexpr):
-    """Natural logarithm.  The hardware's log2 loses digits around 1; the precise form is a series (Cephes, logf)."""
-    rough = tl.log2(x) * 0.6931471805599453
-    if PRECISE:
-        bits = x.to(tl.int32, bitcast=True)
-        mantissa = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
-        large = mantissa > 1.41421356
-        y = tl.where(large, mantissa * 0.5, mantissa) - 1.0
-        exponent = ((bits >> 23) - 127 + large.to(tl.int32)).to(tl.float32)
-        series = y * 7.0376836292e-2 - 1.1514610310e-1
-        series = series * y + 1.1676998740e-1
-        series = series * y - 1.2420140846e-1
-        series = series * y + 1.4249322787e-1
-        series = series * y - 1.6668057665e-1
-        series = series * y + 2.0000714765e-1
-        series = series * y - 2.4999993993e-1
-        series = series * y + 3.3333331174e-1
-        square = y * y
-        near = (series * y * square - exponent * 2.12194440e-4 - 0.5 * square) + y + exponent * 0.693359375
-        return tl.where((x >= 1.1754943508222875e-38) & (x <= 3.4e38), near, rough)
-    return rough
-
-
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
 def forward(
     q_ptr,
@@ -121,7 +97,6 @@ def forward(
     BLOCK_KV: tl.constexpr,  # keys of a tile
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
-    PRECISE: tl.constexpr = q_ptr.dtype.element_ty == tl.float32  # half inputs need no more than the cheap forms
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
@@ -157,8 +132,11 @@ def forward(
     for tile in range(0, full_hi):
         kv_idx = tile * BLOCK_KV + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets)
-        table_tile = tl.load(table_base + tl.cast(tl.where(kv_idx[None, :] - q_pos[:, None] > 0, 16, 0) + tl.where(tl.abs(kv_idx[None, :] - q_pos[:, None]) < 8, tl.abs(kv_idx[None, :] - q_pos[:, None]), tl.minimum(tl.cast(tl.floor(log(tl.maximum(tl.abs(kv_idx[None, :] - q_pos[:, None]), 8) * 0.125, PRECISE) * 2.8853900817779268 + 0.0078125), tl.int32) + 8, 15)), INDEX) * table_stride_n1, mask=(0 <= tl.where(kv_idx[None, :] - q_pos[:, None] > 0, 16, 0) + tl.where(tl.abs(kv_idx[None, :] - q_pos[:, None]) < 8, tl.abs(kv_idx[None, :] - q_pos[:, None]), tl.minimum(tl.cast(tl.floor(log(tl.maximum(tl.abs(kv_idx[None, :] - q_pos[:, None]), 8) * 0.125, PRECISE) * 2.8853900817779268 + 0.0078125), tl.int32) + 8, 15))) & (tl.where(kv_idx[None, :] - q_pos[:, None] > 0, 16, 0) + tl.where(tl.abs(kv_idx[None, :] - q_pos[:, None]) < 8, tl.abs(kv_idx[None, :] - q_pos[:, None]), tl.minimum(tl.cast(tl.floor(log(tl.maximum(tl.abs(kv_idx[None, :] - q_pos[:, None]), 8) * 0.125, PRECISE) * 2.8853900817779268 + 0.0078125), tl.int32) + 8, 15)) < 32), other=0.0)
+        distance = kv_idx[None, :] - q_pos[:, None]
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
+        tile_term = tl.abs(distance)
+        table_index = tl.minimum(tile_term, 8) + tl.where(distance > 0, 16, 0) + tl.where(tile_term >= 12, 1, 0) + tl.where(tile_term >= 16, 1, 0) + tl.where(tile_term >= 23, 1, 0) + tl.where(tile_term >= 32, 1, 0) + tl.where(tile_term >= 46, 1, 0) + tl.where(tile_term >= 64, 1, 0) + tl.where(tile_term >= 91, 1, 0)
+        table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1)
         logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
         tile_max = tl.max(logits, 1)
         row_max_new = tl.maximum(row_max, tile_max)
@@ -176,8 +154,11 @@ def forward(
     for tile in range(full_hi, tile_hi):
         kv_idx = tile * BLOCK_KV + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - tile * BLOCK_KV)[None, :], other=0.0)
-        table_tile = tl.load(table_base + tl.cast(tl.where(kv_idx[None, :] - q_pos[:, None] > 0, 16, 0) + tl.where(tl.abs(kv_idx[None, :] - q_pos[:, None]) < 8, tl.abs(kv_idx[None, :] - q_pos[:, None]), tl.minimum(tl.cast(tl.floor(log(tl.maximum(tl.abs(kv_idx[None, :] - q_pos[:, None]), 8) * 0.125, PRECISE) * 2.8853900817779268 + 0.0078125), tl.int32) + 8, 15)), INDEX) * table_stride_n1, mask=((0 <= tl.where(kv_idx[None, :] - q_pos[:, None] > 0, 16, 0) + tl.where(tl.abs(kv_idx[None, :] - q_pos[:, None]) < 8, tl.abs(kv_idx[None, :] - q_pos[:, None]), tl.minimum(tl.cast(tl.floor(log(tl.maximum(tl.abs(kv_idx[None, :] - q_pos[:, None]), 8) * 0.125, PRECISE) * 2.8853900817779268 + 0.0078125), tl.int32) + 8, 15))) & (tl.where(kv_idx[None, :] - q_pos[:, None] > 0, 16, 0) + tl.where(tl.abs(kv_idx[None, :] - q_pos[:, None]) < 8, tl.abs(kv_idx[None, :] - q_pos[:, None]), tl.minimum(tl.cast(tl.floor(log(tl.maximum(tl.abs(kv_idx[None, :] - q_pos[:, None]), 8) * 0.125, PRECISE) * 2.8853900817779268 + 0.0078125), tl.int32) + 8, 15)) < 32)) & (kv_idx < kv_len)[None, :], other=0.0)
+        distance = kv_idx[None, :] - q_pos[:, None]
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
+        tile_term = tl.abs(distance)
+        table_index = tl.minimum(tile_term, 8) + tl.where(distance > 0, 16, 0) + tl.where(tile_term >= 12, 1, 0) + tl.where(tile_term >= 16, 1, 0) + tl.where(tile_term >= 23, 1, 0) + tl.where(tile_term >= 32, 1, 0) + tl.where(tile_term >= 46, 1, 0) + tl.where(tile_term >= 64, 1, 0) + tl.where(tile_term >= 91, 1, 0)
+        table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=(kv_in_tile < kv_len - tile * BLOCK_KV)[None, :], other=0.0)
         logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
         visible = tl.broadcast_to((kv_idx < kv_len)[None, :], [BLOCK_Q, BLOCK_KV])
         logits_visible = tl.where(visible, logits, float("-inf"))
@@ -268,8 +249,10 @@ def default_schedule(device, element_bytes):
     rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
-        older = [other for other in family if int(other[3:], 16) <= int(name.lstrip("smgfx_"), 16)]
-        name = max(older or family, key=lambda other: int(other[3:], 16))
+        older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
+        if not older:
+            raise RuntimeError(f"t5_bias: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
+        name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
 
 
@@ -355,7 +338,7 @@ def _dense_results(q, k, v, table, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = torch.broadcast_to(torch.as_tensor(_read(table, h, (torch.where((torch.abs((kv_idx - q_pos)) < 8), torch.abs((kv_idx - q_pos)), torch.minimum(torch.tensor(15), (8 + ((0.0078125 + (8 * torch.log((0.125 * torch.maximum(torch.tensor(8), torch.abs((kv_idx - q_pos))))) / 2.772588722239781)) // 1).long()))) + torch.where(((kv_idx - q_pos) > 0), 16, 0))) + score), score.shape)
+    logits = torch.broadcast_to(torch.as_tensor(_read(table, h, (torch.minimum(torch.tensor(8), torch.abs((kv_idx - q_pos))) + torch.where((torch.abs((kv_idx - q_pos)) >= 12), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 16), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 23), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 32), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 46), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 64), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 91), 1, 0) + torch.where(((kv_idx - q_pos) > 0), 16, 0))) + score), score.shape)
     visible = torch.broadcast_to(torch.tensor(True), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))

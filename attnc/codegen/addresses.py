@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from sympy import Expr
 
-from attnc.codegen.triton_text import PRODUCT, Text, TritonText, widen
+from attnc.codegen.texts import PRODUCT, Text, widen
+from attnc.codegen.triton_text import TritonText
 from attnc.ir.nodes import Axis, Kernel
 
 IN_TILE = {

@@ -1,40 +1,20 @@
-"""A READY kernel as lines for the template: every value a single line, every decision already made."""
+"""A READY kernel as lines for the template: every value a line, every decision already made."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import sympy
-from sympy import Expr, Integer, StrictLessThan, Symbol
-from sympy.logic.boolalg import And, Boolean, BooleanTrue
+from sympy import Expr, Integer
 
-from attnc.codegen.addresses import address, position_name
+from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
-from attnc.codegen.triton_text import Name, TritonText
-from attnc.ir.nodes import (
-    Axis,
-    Collapse,
-    Dot,
-    Fill,
-    Formula,
-    Kernel,
-    Let,
-    Load,
-    Loop,
-    Piece,
-    Program,
-    Start,
-    Stmt,
-    Store,
-    Value,
-)
-from attnc.ir.position_ranges import learn, scalar_ranges
+from attnc.codegen.value_text import ValueText
+from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Piece, Program, Start, Stmt, Store
 from attnc.ir.rebuild import names_in, reads_of
 from attnc.symbols import value_symbol
-
-INTEGERS = ("i32", "i64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +29,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class KernelView:
+    """What the template of a kernel prints."""
+
     name: str
     pointers: tuple[str, ...]
     strides: tuple[tuple[str, ...], ...]  # one group a buffer
@@ -64,39 +46,12 @@ def view_kernel(kernel: Kernel, program: Program) -> KernelView:
     return _View(kernel, program).view()
 
 
-@dataclass
 class _View:
-    kernel: Kernel
-    program: Program
-    written: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        kernel = self.kernel
-        names = {
-            axis.tile.name: Name(axis.tile.name, (), True)
-            for axis in kernel.axes
-            if isinstance(axis.tile, Symbol)
-        }
-        names |= {str(dim.index): Name(str(dim.index), (), True) for dim in kernel.grid}
-        for scalar in kernel.scalars:
-            text = scalar.name.upper() if scalar.kind == "sign" else scalar.name
-            names[scalar.name] = Name(text, (), scalar.kind == "i32")
-        for axis in kernel.axes:
-            names[str(axis.index)] = Name(str(axis.index), (axis.name,), True)
-            names[position_name(axis)] = Name(position_name(axis), (axis.name,), True)
-        for let in _lets(kernel.body):
-            names[let.name] = Name(
-                let.name, let.axes, isinstance(let, Let) and let.dtype in INTEGERS
-            )
-        names["tile"] = Name("tile", (), True)
-        order = tuple(axis.name for axis in kernel.axes)
-        for name in ("step", *(f"steps_{i}" for i in range(1, 16))):
-            names[name] = Name(name, (), True)
-        ranges = scalar_ranges(kernel)
-        for let in _lets(kernel.body):
-            if isinstance(let, Let):
-                learn(let, ranges)
-        self.text = TritonText(names, ranges, order)
+    def __init__(self, kernel: Kernel, program: Program) -> None:
+        self.kernel = kernel
+        self.values = ValueText(kernel, program.interface.fp32_dot)
+        self.text = self.values.text
+        self.written: set[str] = set()
         self.read = {name for stmt in kernel.body for name in reads_of(stmt)}
 
     def view(self) -> KernelView:
@@ -177,7 +132,7 @@ class _View:
                 yield from self._let(stmt)
             case Start():
                 yield Line(
-                    "line", f"{stmt.name} = {self._value(stmt.value, stmt.axes, stmt.dtype)}"
+                    "line", f"{stmt.name} = {self.values.value(stmt.value, stmt.axes, stmt.dtype)}"
                 )
             case Store():
                 yield from self._store(stmt)
@@ -189,36 +144,25 @@ class _View:
             yield from self._setup(let)
         yield Line(
             "line",
-            f"{let.name} = {self._value(let.value, let.axes, let.dtype)}",
+            f"{let.name} = {self.values.value(let.value, let.axes, let.dtype)}",
             let.note,
         )
 
     def _setup(self, let: Let) -> Iterator[Line]:
         assert isinstance(let.value, Load)
-        for name, text in self._address(let.value, let.axes).setup:
+        for name, text in self.values.address(let.value, let.axes).setup:
             if name not in self.written:
                 self.written.add(name)
                 yield Line("line", f"{name} = {text}")
 
-    def _address(self, load: Load | Store, axes: tuple[str, ...]):
-        pieces = [
-            axis for axis in self.kernel.axes if axis.name in axes and axis.name[-1].isdigit()
-        ]
-        suffix = f"_{pieces[0].name[1:]}" if pieces else ""
-        return address(self.kernel, self.text, load.buffer, load.index, axes, suffix)
-
     def _store(self, store: Store) -> Iterator[Line]:
         name = self.text.names[store.value]
-        place = self._address(store, name.axes)
+        place = self.values.address(store, name.axes)
         for setup_name, text in place.setup:
             if setup_name not in self.written:
                 self.written.add(setup_name)
                 yield Line("line", f"{setup_name} = {text}")
-        mask = (
-            ""
-            if isinstance(store.guard, BooleanTrue)
-            else f", mask={self.text.over(store.guard, name.axes)}"
-        )
+        mask = self.values.guard(store.guard, name.axes)
         element = f"{store.buffer}_ptr.dtype.element_ty"
         yield Line("line", f"tl.store({place.pointer}, {store.value}.to({element}){mask})")
 
@@ -237,7 +181,7 @@ class _View:
         axis = self.kernel.axis(loop.axis)
         body: list[Line] = []
         for let in changed.body:
-            value = self._value(let.value, let.axes, let.dtype)
+            value = self.values.value(let.value, let.axes, let.dtype)
             body.append(Line("line", f"{let.name} = {value}", let.note))
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
         if any(re.search(rf"\b{axis.index}\b", line.text) for line in body):
@@ -246,7 +190,7 @@ class _View:
         yield Line("blank")
 
     def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], str, list[Line]]:
-        """One range, or several run as one: a step is mapped to the tile of the piece that it falls into.
+        """One range, or several run as one: a step is mapped to the tile of its piece.
 
         Returns: lines before the loop, the loop's head, the first lines of its body.
         """
@@ -271,91 +215,10 @@ class _View:
             )
         return setup, f"for step in range(0, {tiles[-1][1]}):", [Line("line", f"tile = {tile}")]
 
-    # ------------------------------------------------------------ values
-
-    def _value(self, value: Value, axes: tuple[str, ...], dtype: str) -> str:
-        match value:
-            case Formula(expr, wide):
-                self.text.wide = wide
-                text = self._formula(expr, axes, dtype)
-                self.text.wide = False
-                return f"tl.cast({text}, tl.int32)" if wide and dtype == "i32" else text
-            case Load():
-                return self._load(value, axes, dtype)
-            case Dot(left, right, _, add_to):
-                rounded = left if self._is_element(left) else f"{left}.to({right}.dtype)"
-                added = f", {add_to}" if add_to else ""
-                precision = self.program.interface.fp32_dot
-                return f'tl.dot({rounded}, {right}{added}, input_precision="{precision}")'
-            case Collapse(kind, tile, over):
-                along = self.text.names[tile].axes.index(over)
-                if kind == "any":
-                    return f"tl.max({tile}.to(tl.int32), {along}) != 0"
-                return f"tl.{kind}({tile}, {along})"
-            case Fill(content):
-                return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
-        raise NotImplementedError(f"{type(value).__name__} in a READY kernel")
-
-    def _formula(self, expr, axes: tuple[str, ...], dtype: str) -> str:
-        part = self.text.print(expr, axes)
-        text = self.text.over(expr, axes)
-        if part.axes == axes:
-            return text
-        if not part.axes:
-            kind = {"i1": "tl.int1", "i32": "tl.int32", "i64": "tl.int64"}.get(dtype, "tl.float32")
-            return f"tl.full({self._shape(axes)}, {text}, {kind})"
-        return f"tl.broadcast_to({text}, {self._shape(axes)})"
-
-    def _load(self, load: Load, axes: tuple[str, ...], dtype: str) -> str:
-        pointer = self._address(load, axes).pointer
-        fill = "0.0" if dtype not in (*INTEGERS, "i1") else "0"
-        guard = self._guard(load.guard, axes)
-        text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
-        return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
-
-    def _guard(self, guard: Boolean, axes: tuple[str, ...]) -> str:
-        if isinstance(guard, BooleanTrue):
-            return ""
-        return f", mask={self.text.over(self._relative(guard), axes)}"
-
-    def _relative(self, guard: Boolean) -> Boolean:
-        """Compare keys with a single bound within the tile.
-
-        Why: it costs fewer registers (sm_80, d 128: 618 against 692 instructions).  With two bounds it costs more.
-        """
-        columns = next(axis for axis in self.kernel.axes if axis.role == "columns")
-        bounds = [part for part in And.make_args(guard) if names_in(part) & {str(columns.index)}]
-        if (
-            len(bounds) != 1
-            or not isinstance(bounds[0], StrictLessThan)
-            or bounds[0].lhs != columns.index
-        ):
-            return guard
-        first = value_symbol("tile", "i32") * columns.tile
-        within = value_symbol(position_name(columns), "i32") < bounds[0].rhs - first
-        return And(*(within if part == bounds[0] else part for part in And.make_args(guard)))
-
-    def _is_element(self, name: str) -> bool:
-        return any(
-            let.name == name and isinstance(let, Let) and let.dtype == "element"
-            for let in _lets(self.kernel.body)
-        )
-
-    def _shape(self, axes: tuple[str, ...]) -> str:
-        return f"[{', '.join(str(self.kernel.axis(name).tile) for name in axes)}]"
-
 
 def _arange(axis: Axis) -> str:
     start = f"{axis.first} + " if axis.role == "feature" and axis.first != 0 else ""
     return f"{start}tl.arange(0, {axis.tile}).to(INDEX)"
-
-
-def _lets(body: Iterable[Stmt]) -> Iterator[Let | Start]:
-    for stmt in body:
-        if isinstance(stmt, Let | Start):
-            yield stmt
-        elif isinstance(stmt, Loop):
-            yield from stmt.body
 
 
 def _tidy(lines: list[Line]) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from sympy import Basic, Expr, Integer, Symbol, Tuple, exp
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
-from attnc.algebra import axes_of, split_by_axes
+from attnc.algebra import axes_of, gather_positions, share_repeated, split_by_axes
 from attnc.graph.kernels import group_results
 from attnc.graph.operations import (
     AXES,
@@ -47,6 +47,7 @@ DTYPES = {
     "int64": "i64",
     "bool": "i1",
 }
+DISTANCE = symbols.q_pos - symbols.kv_idx
 EXTENT_NAMES = {frozenset("q"): "row", frozenset("k"): "key", frozenset("qk"): "tile"}
 
 
@@ -107,9 +108,11 @@ class _Builder:
         formula = formula.xreplace(known)
         if isinstance(formula, Boolean):
             return formula
+        formula = gather_positions(formula, self._name)
         tile = frozenset("qk")
         within_tile = {name: axes & tile for name, axes in self.varies.items()}
-        return split_by_axes(formula, within_tile, self._name, tile)
+        split = split_by_axes(formula, within_tile, self._name, tile)
+        return share_repeated(split, self._name)
 
     def conditions(self) -> tuple[Boolean, ...]:
         """A head whose gate is zero sees nothing, where nobody could tell the difference."""
@@ -132,28 +135,40 @@ class _Builder:
 
     def _read(self, read: Read) -> Expr:
         tensor = self.tensors[read.tensor]
-        axes = axes_of(Tuple(*read.indices), self.varies)
+        indices = tuple(self._index(tensor.name, index) for index in read.indices)
+        axes = axes_of(Tuple(*indices), self.varies)
         ordered = tuple(axis for axis in AXES if axis in axes)
         dtype = DTYPES[tensor.dtype]
         in_step = all(
             index == DIM_INDEX.get(str(dim))
-            for dim, index in zip(tensor.shape, read.indices, strict=True)
+            for dim, index in zip(tensor.shape, indices, strict=True)
         )
         operation: Operation = (
             Input(tensor.name, ordered, dtype)
             if in_step
-            else Gather(tensor.name, read.indices, ordered, dtype)
+            else Gather(tensor.name, indices, ordered, dtype)
         )
         extent = EXTENT_NAMES.get(axes & frozenset("qk"), "here")
         return symbol_of(self.add(f"{tensor.name}_{extent}", operation), operation)
 
-    def _name(self, formula: Basic, _: frozenset[str]) -> Expr:
+    def _index(self, tensor: str, index: Expr) -> Expr:
+        """An index that is more than a position gets a name of its own: its value may need 64 bits."""
+        if index.is_Atom:
+            return index
+        return self._named(f"{tensor}_index", share_repeated(index, self._name))
+
+    def _name(self, formula: Basic, _: frozenset[str] = frozenset()) -> Expr:
         axes = axes_of(formula, self.varies)
         extent = EXTENT_NAMES.get(
             axes & frozenset("qk"), "head" if axes & frozenset("gr") else "call"
         )
-        ordered = tuple(axis for axis in AXES if axis in axes)
-        return symbols.value_symbol(self.add(f"{extent}_term", Map(formula, ordered)))
+        is_distance = formula in (DISTANCE, -DISTANCE)
+        return self._named("distance" if is_distance else f"{extent}_term", formula)
+
+    def _named(self, name: str, formula: Basic) -> Expr:
+        axes = axes_of(formula, self.varies)
+        operation = Map(formula, tuple(axis for axis in AXES if axis in axes))
+        return symbol_of(self.add(name, operation), operation)
 
 
 def _depth(formula: Basic) -> int:

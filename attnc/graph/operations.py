@@ -124,5 +124,11 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
 
 def symbol_of(name: str, operation: Operation) -> Symbol:
     """The Symbol by which formulas name a value."""
-    dtype = getattr(operation, "dtype", "f32")
-    return value_symbol(name, "i32" if dtype in ("i32", "i64", "i1") else "f32")
+    return value_symbol(name, "i32" if is_integer(operation) else "f32")
+
+
+def is_integer(operation: Operation) -> bool:
+    """Whether a value holds integers."""
+    if isinstance(operation, Map):
+        return bool(operation.formula.is_integer)
+    return isinstance(operation, Input | Gather) and operation.dtype in ("i32", "i64", "i1")

@@ -30,7 +30,9 @@ KNOWN: Mapping[str, Range] = {
     "b": POSITION,
     "h": (0, 2**16 - 1),
     "h_kv": (0, 2**16 - 1),
+    "batch": LENGTH,
     "heads": (1, 2**16),
+    "kv_heads": (1, 2**16),
     "BLOCK_Q": (16, 256),
     "BLOCK_KV": (16, 256),
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from attnc.passes.bound_tiles import BoundTiles
+from attnc.passes.drop_aliases import DropAliases
 from attnc.passes.drop_implied_bounds import DropImpliedBounds
 from attnc.passes.fold_scales import FoldScales
+from attnc.passes.hoist_invariants import HoistInvariants
 from attnc.passes.lower_reductions import LowerReductions
 from attnc.passes.pipeline import Pipeline
 from attnc.passes.split_axis import SplitAxis
@@ -14,14 +16,14 @@ from attnc.passes.widen_indices import WidenIndices
 
 PIPELINE = Pipeline(
     (
-        StreamReductions(),  # one loop over the keys: all later passes see a single mask and a single range
-        FoldScales(),  # while reductions are declared: one formula to rewrite, not two phases of code
-        BoundTiles(
-            inner="k", outer="q"
-        ),  # which tiles hold a visible pair, which are wholly visible
+        StreamReductions(),  # one loop over the keys: later passes see a single mask and range
+        FoldScales(),  # while reductions are declared: one formula to rewrite, not two phases
+        BoundTiles(inner="k", outer="q"),  # which tiles hold a visible pair, or only such pairs
         SplitPhases(),  # wholly visible tiles run without mask code
         DropImpliedBounds(),  # what remains of the mask after the range is known
+        DropAliases(),  # bounds that are other bounds
         LowerReductions(),  # selects, carried values, dots
+        HoistInvariants(),  # once formulas stand in the loops that evaluate them
         WidenIndices(),  # integers that may pass 2**31
         SplitAxis(),  # last: every value over a feature axis is spelled out and can be cut
     )

@@ -18,11 +18,11 @@ SMALLEST = 16  # the least that a matrix unit takes
 
 
 def piece_widths(size: int, widest: int) -> tuple[int, ...]:
-    """Powers of two that cover `size`, largest first, none under 16."""
+    """Powers of two that cover `size`, largest first, none under 16: the fewest for their sum."""
+    size = -(-size // SMALLEST) * SMALLEST
     widths: list[int] = []
     while size > 0:
         width = min(widest, 1 << (size.bit_length() - 1))
-        width = max(SMALLEST, width)
         widths.append(width)
         size -= width
     return tuple(widths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sympy import Expr, Integer, Le, Lt, Symbol, true
 from sympy.logic.boolalg import And, Boolean
@@ -10,7 +10,7 @@ from sympy.logic.boolalg import And, Boolean
 from attnc import symbols
 from attnc.graph.operations import Dataflow, Gather, Input
 from attnc.ir.nodes import Axis, Buffer
-from attnc.ir.position_ranges import KNOWN
+from attnc.ir.position_ranges import KNOWN, Range
 from attnc.ranges import bounds
 
 BATCH, HEADS = (
@@ -28,14 +28,11 @@ DIMS: dict[
     "q_len": ("q", symbols.q_len, symbols.q_idx),
     "kv_len": ("k", symbols.kv_len, symbols.kv_idx),
 }
-AXIS_DIMS = {
-    "b": "b",
-    "g": "h",
-    "q": "q",
-    "k": "k",
-    "d": "d",
-    "e": "e",
-}  # axis of q, k, v -> name of its dimension
+ALWAYS_INSIDE = {
+    (symbols.b, BATCH),
+    (symbols.h, HEADS),
+    (symbols.h_kv, KV_HEADS),
+}
 
 
 def attention_buffers(flow: Dataflow) -> tuple[Buffer, ...]:
@@ -107,21 +104,28 @@ def index_of(flow: Dataflow, operation: Input | Gather, buffer: Buffer) -> tuple
     return tuple(by_dim[dim] for dim in buffer.dims)
 
 
-def inside(buffer: Buffer, index: Iterable[Expr], axes: Iterable[Axis]) -> Boolean:
+def inside(
+    flow: Dataflow,
+    buffer: Buffer,
+    index: Iterable[Expr],
+    axes: Iterable[Axis],
+    ranges: Mapping[str, Range] = KNOWN,
+) -> Boolean:
     """What must hold for an index to lie inside the buffer, less what always holds."""
+    always = ALWAYS_INSIDE | ({(symbols.h, KV_HEADS)} if flow.spec.group == 1 else set())
     known = {str(axis.index): axis for axis in axes}
     conditions: list[Boolean] = []
     for position, size in zip(index, buffer.sizes, strict=True):
         axis = known.get(str(position))
         if axis is not None and axis.size == size:
             conditions.append(Lt(position, size))
-        elif position not in (symbols.b, symbols.h, symbols.h_kv):
-            conditions += _between(position, size)
+        elif (position, size) not in always:
+            conditions += _between(position, size, ranges)
     return And(*conditions)
 
 
-def _between(position: Expr, size: Expr) -> list[Boolean]:
-    low, high = bounds(position, KNOWN)
+def _between(position: Expr, size: Expr, ranges: Mapping[str, Range]) -> list[Boolean]:
+    low, high = bounds(position, ranges)
     conditions: list[Boolean] = []
     if low is None or low < 0:
         conditions.append(Le(0, position))

@@ -27,6 +27,7 @@ from attnc.graph.operations import (
     KernelGraph,
     LogSumExp,
     Map,
+    is_integer,
 )
 from attnc.ir.functions import InverseOrZero, Log2
 from attnc.ir.nodes import (
@@ -47,6 +48,7 @@ from attnc.ir.nodes import (
     Stmt,
     Store,
 )
+from attnc.ir.position_ranges import KNOWN, learn
 from attnc.ir.rebuild import prune, reads_of_value
 from attnc.plan import buffers
 from attnc.plan.interface import interface_of
@@ -90,7 +92,12 @@ class _KernelPlan:
             Axis("d", "feature", qk, qk, buffers.D_IDX, Integer(0), piece),
             Axis("e", "feature", dv, dv, buffers.E_IDX, Integer(0), piece),
         )
-        self.lets = {name: let for name in flow.values if (let := self._let(name)) is not None}
+        self.ranges = dict(KNOWN)
+        self.lets: dict[str, Let] = {}
+        for name in flow.values:
+            if (let := self._let(name)) is not None:
+                self.lets[name] = let
+                learn(let, self.ranges)
         self.varies = {name: frozenset(let.axes) for name, let in self.lets.items()} | {
             "q_idx": frozenset("q"),
             "q_pos": frozenset("q"),
@@ -141,7 +148,9 @@ class _KernelPlan:
 
     def _scalars(self) -> tuple[Scalar, ...]:
         made = [
+            Scalar("batch", "i32", "batch entries"),
             Scalar("heads", "i32", "query heads"),
+            Scalar("kv_heads", "i32", "key/value heads"),
             Scalar("q_len", "i32", "queries"),
             Scalar("kv_len", "i32", "keys"),
             Scalar("scale", "f32", "factor of q . k"),
@@ -163,13 +172,14 @@ class _KernelPlan:
             case Input(tensor) | Gather(tensor):
                 buffer = self.buffers[tensor]
                 index = buffers.index_of(self.flow, operation, buffer)
-                guard = buffers.inside(buffer, index, self.axes)
+                guard = buffers.inside(self.flow, buffer, index, self.axes, self.ranges)
                 label = f"{name}_tile" if name in ("q", "k", "v") else name
                 return Let(label, Load(tensor, index, guard), axes, operation.dtype)
             case WholeContract((left, right)) if "k" in operation.axes:
                 return Let(name, Contract(f"{left}_tile", f"{right}_tile", ("d",)), axes)
             case Map(formula) if not self._reads_reduction(formula):
-                return Let(name, Formula(formula), axes, note=self._origin(name))
+                dtype = "i32" if is_integer(operation) else "f32"
+                return Let(name, Formula(formula), axes, dtype, self._origin(name))
             case _:
                 return None
 
@@ -264,7 +274,11 @@ class _KernelPlan:
         buffer = self.buffers[name]
         features = (buffers.E_IDX,) if "e" in buffer.dims else ()
         index = (symbols.b, symbols.h, symbols.q_idx, *features)
-        return [Store(name, index, value, buffers.inside(buffer, index, self.axes))]
+        return [
+            Store(
+                name, index, value, buffers.inside(self.flow, buffer, index, self.axes, self.ranges)
+            )
+        ]
 
 
 def _expand_weights(weights: Expr) -> Expr:

@@ -2,8 +2,11 @@
 
 T5 puts distance n >= e into bucket e + floor(L log(n / e) / log(max_distance / e)).  At n = 16, 32,
 64 the quotient is a whole number, and a float32 log may land on either side of it.  So the formula
-adds a small rational before the floor: half the smallest step by which any distance misses the next
-whole number, found here in exact integer arithmetic.
+counts the distances at which a bucket begins, found here in exact integer arithmetic: a comparison
+each, where a log costs some twenty operations.
+
+With very many buckets the log is cheaper.  It then gets a small rational added before the floor:
+half the smallest step by which any distance misses the next whole number.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from __future__ import annotations
 import math
 from typing import cast
 
-from sympy import Abs, Expr, Gt, Integer, Max, Min, Rational, log
+from sympy import Abs, Add, Expr, Ge, Gt, Integer, Max, Min, Rational, log
 
 from attnc.symbols import FloorDiv, Where
 
+MOST_COUNTED = 24  # buckets beyond the exact ones that are counted rather than computed
 _ROUNDING = 2.0**-18  # what a float32 log may be off by, relative to L, with room to spare
 
 
@@ -37,6 +41,11 @@ def _one_sided(n: Expr, buckets: int, max_distance: int) -> Expr:
     steps = buckets - exact
     if max_distance <= exact:
         raise ValueError(f"above {exact}, the last distance with a bucket of its own")
+    if steps - 1 <= MOST_COUNTED:
+        begins = (_first_at(k, exact, steps, max_distance) for k in range(1, steps))
+        return Add(
+            Min(n, exact), *(Where(Ge(n, begin), Integer(1), Integer(0)) for begin in begins)
+        )
     nudge = _nudge(exact, steps, max_distance)
     # Max keeps the log away from zero where the other branch is taken.
     far = log(Max(n, exact) / exact) * steps / log(Rational(max_distance, exact)) + nudge

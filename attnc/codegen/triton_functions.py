@@ -1,0 +1,146 @@
+"""Print functions as Triton expressions: selects, extrema, floors, exponentials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import sympy
+from sympy import Basic, Expr
+
+from attnc.codegen.texts import ATOM, PRODUCT, UNARY, Text, union, widen
+from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
+from attnc.ir.position_ranges import Range
+from attnc.ranges import bounds
+from attnc.symbols import FloorDiv, FloorMod, Where, sigmoid
+
+PRECISE = {sympy.tanh: "tanh", sympy.exp: "exp", sympy.log: "log", sigmoid: "sigmoid"}
+PLAIN = {Exp2: "tl.exp2", Log2: "tl.log2", sympy.Abs: "tl.abs"}
+Order = tuple[str, ...]
+
+
+class Printer(Protocol):
+    """What a function's arguments are printed by."""
+
+    ranges: dict[str, Range]
+    wide: bool
+    used: set[str]  # helper functions that the file must define
+
+    def print(self, formula: Basic, order: Order) -> Text:
+        """Print over the formula's own axes."""
+        ...
+
+
+def print_function(printer: Printer, formula: Basic, order: Order) -> Text:  # noqa: C901
+    """Print a formula that is a function of its arguments."""
+    args = formula.args
+    match formula:
+        case Where():
+            return _where(printer, formula, order)
+        case sympy.Min() | sympy.Max():
+            name = "tl.minimum" if isinstance(formula, sympy.Min) else "tl.maximum"
+            numbers_last = sorted(args, key=lambda arg: (arg.is_number, str(arg)))
+            return _nested(printer, name, numbers_last, order)
+        case Clamp():
+            raised = sympy.Max(args[0], args[1], evaluate=False)
+            return _nested(printer, "tl.minimum", [raised, args[2]], order)
+        case FloorDiv() | FloorMod():
+            return _floor(printer, formula, order)
+        case Anchor():
+            x = printer.print(args[0], order)
+            return Text(f'tl.where({x.text} == float("-inf"), 0.0, {x.text})', ATOM, x.axes)
+        case InverseOrZero():
+            x = printer.print(args[0], order)
+            return Text(f"1.0 / tl.where({x.text} == 0.0, 1.0, {x.text})", PRODUCT, x.axes)
+        case _ if type(formula) in PLAIN:
+            real = isinstance(formula, Exp2 | Log2)
+            return call(printer, PLAIN[type(formula)], args, order, real)
+        case _ if type(formula) in PRECISE:
+            name = PRECISE[type(formula)]
+            printer.used.add(name)
+            inner = call(printer, name, args, order, real=True)
+            return Text(f"{inner.text[:-1]}, PRECISE)", ATOM, inner.axes)
+    raise NotImplementedError(f"no Triton text for {formula.func.__name__}")
+
+
+def print_power(printer: Printer, formula: Expr, order: Order) -> Text:
+    """Print a power: small whole ones as products, roots and powers of two by their functions."""
+    base, exponent = formula.as_base_exp()
+    if exponent.is_Integer and 1 <= abs(int(exponent)) <= 8:
+        factor = printer.print(base, order)
+        product = " * ".join([factor.within(UNARY)] * abs(int(exponent)))
+        if exponent > 0:
+            return Text(product, PRODUCT, factor.axes)
+        below = factor.within(UNARY) if exponent == -1 else f"({product})"
+        return Text(f"1.0 / {below}", PRODUCT, factor.axes)
+    if abs(exponent) == sympy.Rational(1, 2):
+        root = call(printer, "tl.sqrt", [base], order, real=True)
+        return root if exponent > 0 else Text(f"1.0 / {root.text}", PRODUCT, root.axes)
+    power = exponent if base == 2 else exponent * Log2(base)
+    return call(printer, "tl.exp2", [power], order, real=True)
+
+
+def call(
+    printer: Printer, name: str, args: Sequence[Basic], order: Order, real: bool = False
+) -> Text:
+    """A call of a function; `real`: whole arguments become floats first."""
+    parts = [printer.print(arg, order) for arg in args]
+    axes = union(parts, order)
+    texts = []
+    for arg, part in zip(args, parts, strict=True):
+        whole = real and arg.is_integer and not arg.is_number
+        text = widen(part, axes)
+        texts.append(f"tl.cast({text}, tl.float32)" if whole else text)
+    return Text(f"{name}({', '.join(texts)})", ATOM, axes)
+
+
+def binary(printer: Printer, operator: str, a: Basic, b: Basic, order: Order) -> Text:
+    """Two operands around // or %."""
+    first, second = printer.print(a, order), printer.print(b, order)
+    axes = union([first, second], order)
+    left, right = first.widened(axes, PRODUCT), second.widened(axes, UNARY)
+    return Text(f"{left.text} {operator} {right.text}", PRODUCT, axes)
+
+
+def _nested(printer: Printer, name: str, args: Sequence[Basic], order: Order) -> Text:
+    """A function of two arguments, applied from left to right."""
+    result = printer.print(args[0], order)
+    for arg in args[1:]:
+        part = printer.print(arg, order)
+        axes = union([result, part], order)
+        result = Text(f"{name}({widen(result, axes)}, {widen(part, axes)})", ATOM, axes)
+    return result
+
+
+def _where(printer: Printer, formula: Where, order: Order) -> Text:
+    parts = [printer.print(arg, order) for arg in formula.args]
+    axes = union(parts, order)
+    condition, then, otherwise = (widen(part, axes) for part in parts)
+    if not axes and printer.wide and formula.is_integer:
+        # the two sides of a conditional must be of one type
+        then, otherwise = (f"tl.cast({side}, tl.int64)" for side in (then, otherwise))
+    if not axes:
+        return Text(f"({then} if {condition} else {otherwise})", ATOM, ())
+    return Text(f"tl.where({condition}, {then}, {otherwise})", ATOM, axes)
+
+
+def _floor(printer: Printer, formula: Basic, order: Order) -> Text:
+    """Triton's // and % truncate towards zero; that is the floor where nothing is negative."""
+    a, b = formula.args
+    divides = isinstance(formula, FloorDiv)
+    if not (a.is_integer and b.is_integer):
+        return _real_floor(printer, a, b, divides, order)
+    lows = [bounds(part, printer.ranges)[0] for part in (a, b)]
+    if all(low is not None and low >= 0 for low in lows):
+        return binary(printer, "//" if divides else "%", a, b, order)
+    name = "floor_div" if divides else "floor_mod"
+    printer.used.add(name)
+    return call(printer, name, [a, b], order)
+
+
+def _real_floor(printer: Printer, a: Expr, b: Expr, divides: bool, order: Order) -> Text:
+    if not divides:
+        printer.used.add("real_mod")
+        return call(printer, "real_mod", [a, b], order, real=True)
+    quotient = call(printer, "tl.floor", [a / b], order, real=True)
+    return Text(f"tl.cast({quotient.text}, tl.int32)", ATOM, quotient.axes)

@@ -1,0 +1,146 @@
+"""Values of a READY kernel as Triton expressions, and what they need before the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sympy import Basic, StrictLessThan, Symbol
+from sympy.logic.boolalg import And, Boolean, BooleanTrue
+
+from attnc.codegen.addresses import Address, address, position_name
+from attnc.codegen.texts import Name
+from attnc.codegen.torch_text import bare
+from attnc.codegen.triton_text import TritonText
+from attnc.ir.nodes import (
+    Collapse,
+    Dot,
+    Fill,
+    Formula,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Start,
+    Stmt,
+    Store,
+    Value,
+)
+from attnc.ir.position_ranges import learn, scalar_ranges
+from attnc.ir.rebuild import names_in
+from attnc.symbols import value_symbol
+
+INTEGERS = ("i32", "i64")
+TYPES = {"i1": "tl.int1", "i32": "tl.int32", "i64": "tl.int64"}
+LOOP_NAMES = ("tile", "step", *(f"steps_{i}" for i in range(1, 16)))
+
+
+class ValueText:
+    """Prints the values of one kernel."""
+
+    def __init__(self, kernel: Kernel, dot_precision: str) -> None:
+        self.kernel, self.dot_precision = kernel, dot_precision
+        self.text = TritonText(_names(kernel), scalar_ranges(kernel))
+        for let in lets_of(kernel.body):
+            if isinstance(let, Let):
+                learn(let, self.text.ranges)
+
+    def value(self, value: Value, axes: tuple[str, ...], dtype: str) -> str:
+        """The right-hand side of a value's line."""
+        match value:
+            case Formula(expr, wide):
+                self.text.wide = wide
+                text = self._formula(expr, axes, dtype)
+                self.text.wide = False
+                return f"tl.cast({text}, tl.int32)" if wide and dtype == "i32" else text
+            case Load():
+                return self._load(value, axes, dtype)
+            case Dot(left, right, _, add_to):
+                rounded = left if self._is_element(left) else f"{left}.to({right}.dtype)"
+                added = f", {add_to}" if add_to else ""
+                return f'tl.dot({rounded}, {right}{added}, input_precision="{self.dot_precision}")'
+            case Collapse(kind, tile, over):
+                along = self.text.names[tile].axes.index(over)
+                if kind == "any":
+                    return f"tl.max({tile}.to(tl.int32), {along}) != 0"
+                return f"tl.{kind}({tile}, {along})"
+            case Fill(content):
+                return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
+        raise NotImplementedError(f"{type(value).__name__} in a READY kernel")
+
+    def address(self, access: Load | Store, axes: tuple[str, ...]) -> Address:
+        """Where an access goes; pieces of a feature axis have offsets of their own."""
+        pieces = [name for name in axes if name[-1].isdigit()]
+        suffix = f"_{pieces[0][1:]}" if pieces else ""
+        return address(self.kernel, self.text, access.buffer, access.index, axes, suffix)
+
+    def guard(self, guard: Boolean, axes: tuple[str, ...]) -> str:
+        """The mask argument of an access; nothing where every element exists."""
+        if isinstance(guard, BooleanTrue):
+            return ""
+        return f", mask={self.text.over(self._relative(guard), axes)}"
+
+    def _formula(self, expr: Basic, axes: tuple[str, ...], dtype: str) -> str:
+        own = self.text.print(expr, axes).axes
+        text = bare(self.text.over(expr, axes))
+        if own == axes:
+            return text
+        if not own:
+            return f"tl.full({self._shape(axes)}, {text}, {TYPES.get(dtype, 'tl.float32')})"
+        return f"tl.broadcast_to({text}, {self._shape(axes)})"
+
+    def _load(self, load: Load, axes: tuple[str, ...], dtype: str) -> str:
+        pointer = self.address(load, axes).pointer
+        fill = "0.0" if dtype not in (*INTEGERS, "i1") else "0"
+        guard = self.guard(load.guard, axes)
+        text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
+        return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
+
+    def _relative(self, guard: Boolean) -> Boolean:
+        """Compare keys with a single bound within the tile.
+
+        Why: it costs fewer registers (sm_80, d 128: a loop of 618 against 692 instructions).  With
+        two bounds it costs more.
+        """
+        columns = next(axis for axis in self.kernel.axes if axis.role == "columns")
+        parts = And.make_args(guard)
+        bounds = [part for part in parts if columns.index.name in names_in(part)]
+        if len(bounds) != 1 or not isinstance(bounds[0], StrictLessThan):
+            return guard
+        (bound,) = bounds
+        if bound.lhs != columns.index:
+            return guard
+        first = value_symbol("tile", "i32") * columns.tile
+        within = value_symbol(position_name(columns), "i32") < bound.rhs - first
+        return And(*(within if part == bound else part for part in parts))
+
+    def _is_element(self, name: str) -> bool:
+        named = (let for let in lets_of(self.kernel.body) if let.name == name)
+        return any(let.dtype == "element" for let in named)
+
+    def _shape(self, axes: tuple[str, ...]) -> str:
+        return f"[{', '.join(str(self.kernel.axis(name).tile) for name in axes)}]"
+
+
+def _names(kernel: Kernel) -> dict[str, Name]:
+    """Every name that a formula of the kernel may speak of."""
+    scalars = [str(axis.tile) for axis in kernel.axes if isinstance(axis.tile, Symbol)]
+    scalars += [*(dim.index.name for dim in kernel.grid), *LOOP_NAMES]
+    names = {name: Name(name, (), True) for name in scalars}
+    for scalar in kernel.scalars:
+        text = scalar.name.upper() if scalar.kind == "sign" else scalar.name
+        names[scalar.name] = Name(text, (), scalar.kind == "i32")
+    for axis in kernel.axes:
+        for name in (axis.index.name, position_name(axis)):
+            names[name] = Name(name, (axis.name,), True)
+    for let in lets_of(kernel.body):
+        names[let.name] = Name(let.name, let.axes, let.dtype in INTEGERS)
+    return names
+
+
+def lets_of(body: Iterable[Stmt]) -> Iterator[Let | Start]:
+    """Every value that a body binds, in loops too."""
+    for stmt in body:
+        if isinstance(stmt, Let | Start):
+            yield stmt
+        elif isinstance(stmt, Loop):
+            yield from stmt.body

@@ -1,0 +1,42 @@
+"""Read a scalar by its own name where another only repeats it.
+
+Why: the range passes name every bound of a span; where one is another bound as it stands, the second name says
+nothing to the reader and hides what is known of the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sympy import Basic, Symbol
+
+from attnc.ir.nodes import Formula, Kernel, Let, Level, Stmt
+from attnc.ir.rebuild import map_stmt, substitution
+
+
+@dataclass(frozen=True, slots=True)
+class DropAliases:
+    """Change a := b; c := a + 1 into c := b + 1."""
+
+    name: ClassVar[str] = "drop-aliases"
+    needs: ClassVar[Level] = Level.STREAMED
+    leaves: ClassVar[Level] = Level.STREAMED
+
+    def run(self, kernel: Kernel) -> Kernel:
+        """Replace every scalar that is another scalar."""
+        known: dict[str, Basic] = {}
+        body: list[Stmt] = []
+        for stmt in kernel.body:
+            stmt = map_stmt(stmt, substitution(known))
+            if _is_alias(stmt):
+                known[stmt.name] = stmt.value.expr
+            else:
+                body.append(stmt)
+        return replace(kernel, body=tuple(body))
+
+
+def _is_alias(stmt: Stmt) -> bool:
+    if not isinstance(stmt, Let) or stmt.axes or not isinstance(stmt.value, Formula):
+        return False
+    return isinstance(stmt.value.expr, Symbol)
