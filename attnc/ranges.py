@@ -50,7 +50,7 @@ def _interval(expr: Expr, ranges: Mapping[str, tuple[int | None, int | None]]) -
         return _symbol(expr, ranges)
     if isinstance(expr, Where):
         return _either(expr, ranges)
-    if (quotient := _floored_part(expr)) is not None:
+    if (quotient := floored_part(expr)) is not None:
         return _near(quotient, ranges)
     parts = [_interval(arg, ranges) for arg in expr.args]
     if isinstance(expr, FloorMod):
@@ -72,7 +72,7 @@ def _either(expr: Where, ranges: Mapping[str, tuple[int | None, int | None]]) ->
     return _union(first, second)
 
 
-def _floored_part(expr: Expr) -> FloorDiv | None:
+def floored_part(expr: Expr) -> FloorDiv | None:
     """The quotient in c * floor(x / c)."""
     if not isinstance(expr, Mul) or len(expr.args) != 2:
         return None

@@ -76,11 +76,10 @@ INTERPRETER_UPCASTS_BF16 = True  # Triton's interpreter computes bf16 wrongly: r
 
 
 @triton.jit
-def floor_div(a, b):
-    """floor(a / b) of integers; Triton's // rounds towards zero."""
-    quotient = a // b
-    remainder = a - quotient * b
-    return tl.where((remainder != 0) & ((remainder < 0) != (b < 0)), quotient - 1, quotient)
+def floor_mod(a, b):
+    """a - b * floor(a / b) of integers; Triton's % takes the sign of a."""
+    remainder = a % b
+    return tl.where((remainder != 0) & ((remainder < 0) != (b < 0)), remainder + b, remainder)
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -126,11 +125,11 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_lo = tl.maximum(floor_div(kv_len + q_first - q_len, 8192) * 8192, 0)  # first key that some query sees
+    kv_lo = tl.maximum(kv_len + q_first - floor_mod(kv_len + q_first - q_len, 8192) - q_len, 0)  # first key that some query sees
     kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query sees
     tile_lo = kv_lo // BLOCK_KV  # first tile with a visible pair
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    full_lo = (tl.maximum(floor_div(kv_len + q_end + 8191 - q_len, 8192) * 8192 - 8192, 0) + BLOCK_KV - 1) // BLOCK_KV  # first wholly visible tile
+    full_lo = (tl.maximum(kv_len + q_end + 8191 - floor_mod(kv_len + q_end + 8191 - q_len, 8192) - q_len - 8192, 0) + BLOCK_KV - 1) // BLOCK_KV  # first wholly visible tile
     full_hi = tl.maximum(tl.maximum(kv_len + q_first + 1 - q_len, 0) // BLOCK_KV, full_lo)  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
@@ -159,7 +158,7 @@ def forward(
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
 
-    row_term = floor_div(q_pos, 8192)
+    row_term = q_pos - floor_mod(q_pos, 8192)
 
     # tiles in which something is hidden
     steps_1 = tl.maximum(full_lo - tile_lo, 0)
@@ -170,7 +169,7 @@ def forward(
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN
-        visible = (row_term[:, None] == (kv_idx // 8192)[None, :]) & (kv_idx[None, :] <= q_pos[:, None])  # mask: causal & (q_pos // 8192 == kv_idx // 8192)
+        visible = (kv_idx[None, :] <= q_pos[:, None]) & (row_term[:, None] <= kv_idx[None, :])  # mask: causal & (q_pos // 8192 == kv_idx // 8192)
         logits_visible = tl.where(visible, logits, float("-inf"))
         tile_max = tl.max(logits_visible, 1)
         row_max_new = tl.maximum(row_max, tile_max)

@@ -12,6 +12,7 @@ from attnc.passes.pipeline import Pipeline
 from attnc.passes.split_axis import SplitAxis
 from attnc.passes.split_phases import SplitPhases
 from attnc.passes.stream_reductions import StreamReductions
+from attnc.passes.unfold_floors import UnfoldFloors
 from attnc.passes.widen_indices import WidenIndices
 
 PIPELINE = Pipeline(
@@ -22,6 +23,7 @@ PIPELINE = Pipeline(
         SplitPhases(),  # wholly visible tiles run without mask code
         DropImpliedBounds(),  # what remains of the mask after the range is known
         DropAliases(),  # bounds that are other bounds
+        UnfoldFloors(),  # after the ranges, which understand blocks as they are written
         LowerReductions(),  # selects, carried values, dots
         HoistInvariants(),  # once formulas stand in the loops that evaluate them
         WidenIndices(),  # integers that may pass 2**31

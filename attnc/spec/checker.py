@@ -14,7 +14,7 @@ from attnc.spec.formula_text import FormulaText
 from attnc.spec.formulas import Declared, ReadFormula, read_formula
 from attnc.spec.frozen import FrozenMap
 from attnc.spec.kinds import Report
-from attnc.spec.names import spec_name_problem
+from attnc.spec.names import derived_from, spec_name_problem
 from attnc.spec.schema import AttentionSpec, Param, Sizes, Tensor
 from attnc.spec.sections import gathered
 from attnc.spec.yaml_reader import Mapping, Node, Scalar, Sequence
@@ -176,12 +176,17 @@ class _Checker:
                 place = self._node("tensors", name, "grad").span
                 self.report.append(mistakes.NoIntegerGradient(place, name=name, dtype=tensor.dtype))
             if name in self.values.get("params", {}):
-                self._clash(name)
+                self._clash("tensor", name, "a param has this name")
             tensors.append(tensor)
+        names = [tensor.name for tensor in tensors]
+        for what in ("param", "tensor"):
+            for name in self.values.get(f"{what}s", {}):
+                if source := derived_from(name, names):
+                    self._clash(what, name, f"generated code says this of the tensor {source}")
         return tuple(tensors)
 
-    def _clash(self, name: str) -> None:
-        node = self.root.get("tensors")
+    def _clash(self, what: str, name: str, problem: str) -> None:
+        node = self.root.get(f"{what}s")
         entry = (
             next(e for e in node.entries if e.key.value == name)
             if isinstance(node, Mapping)
@@ -190,8 +195,8 @@ class _Checker:
         place = entry.key.span if entry else self.root.span
         facts = {
             "name": name,
-            "what": "tensor",
-            "problem": "a param has this name",
+            "what": what,
+            "problem": problem,
             "advice": "rename one of them",
         }
         self.report.append(mistakes.BadName(place, **facts))

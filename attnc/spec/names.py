@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 import sys
+from collections.abc import Iterable
 
 from attnc.spec import mistakes
 from attnc.spec.arithmetic import EXTREMES, FUNCTIONS
@@ -30,7 +32,20 @@ _GENERATED_WORDS = frozenset(  # what the generated module calls its own things,
     tuple type zip compile input next iter callable vars format filter
     """.split()
 )
-_GENERATED_FORM = re.compile(r".*(_ptr|_stride|__.*)")
+_GENERATED_LOCALS = (  # what its functions call their values, with a number behind it at times
+    """
+    p qk acc logits logits_visible anchor rescale inverse visible gated gate distance unit factor
+    scale_sign row_max row_max_new row_sum tile_max tile_sum row_term key_term tile_term head_term
+    call_term tile step steps full_lo full_hi tile_lo tile_hi whole_lo whole_hi kv_lo kv_hi
+    kv_every_lo kv_every_hi program q_blocks q_block q_first q_end q_from q_partial_from q_in_tile
+    kv_in_tile d_idx e_idx floor_div floor_mod real_mod element real seen weights results default
+    asked usual block_q block_kv warps stages programs reach upcast name tensor features length
+    dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
+    SCALE_SIGN DTYPES FIELDS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST SCHEDULES SPEC_PATH
+    TypeError ValueError NotImplementedError
+    """.split()
+)
+_OF_TENSOR = r"(?:base|offsets|step|tile|row|key|here|index)(?:_\d+)?"
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -46,9 +61,22 @@ def _declared_problem(name: str) -> str | None:
         return problem
     if name in _FORMULA_WORDS:
         return "formulas use this word already"
-    if name in _GENERATED_WORDS or _GENERATED_FORM.fullmatch(name):
+    if name in _GENERATED_WORDS or _generated_form().fullmatch(name):
         return "generated code uses this word already"
     return None
+
+
+@functools.cache  # a spec that declares nothing need not wait for it
+def _generated_form() -> re.Pattern[str]:
+    return re.compile(
+        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d+_idx"
+        rf"|(?:q|k|v|out|lse|head_gate)_{_OF_TENSOR}|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
+    )
+
+
+def derived_from(name: str, tensors: Iterable[str]) -> str | None:
+    """Find the tensor from whose name generated code makes this one, such as bias_row of bias."""
+    return next((one for one in tensors if re.fullmatch(f"{one}_{_OF_TENSOR}", name)), None)
 
 
 def spec_name_problem(name: str) -> str | None:
