@@ -11,7 +11,7 @@ from torch import Tensor
 from attnc.verify.reference import Call
 from tests.faults.judge import SMALL, Answer, Build, agree, answer, inputs, same_bits
 
-SEEN = "tensors: {seen: {shape: [q_len, kv_len], dtype: bool}}\nmask: seen[q_idx, kv_idx]"
+SEEN = "tensors: {shown: {shape: [q_len, kv_len], dtype: bool}}\nmask: shown[q_idx, kv_idx]"
 BIAS = "tensors: {bias: {shape: [q_len, kv_len]}}\nscore: score + bias[q_idx, kv_idx]"
 
 
@@ -41,7 +41,7 @@ def test_a01_a_mask_hides_whole_rows(build: Build) -> None:
     seen = torch.rand(48, 48, generator=torch.Generator().manual_seed(1)) < 0.5
     rows = torch.tensor([0, 7, 47])
     seen[rows] = False
-    assert_empty(agree(built, inputs(built.spec, 48, 48, seen=seen)), rows)
+    assert_empty(agree(built, inputs(built.spec, 48, 48, shown=seen)), rows)
 
 
 @pytest.mark.parametrize("rows", [[3], list(range(20))], ids=["one row", "every row"])

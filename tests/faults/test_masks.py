@@ -138,11 +138,11 @@ def test_b11_a_decode_step_stands_at_its_absolute_position(build: Build) -> None
 
 
 def test_b12_b24_a_module_keeps_nothing_from_one_length_to_the_next(build: Build) -> None:
-    built = build("tensors: {seen: {shape: [batch, q_len, kv_len], dtype: bool}}\nmask: causal & seen[b, q_idx, kv_idx]")
+    built = build("tensors: {shown: {shape: [batch, q_len, kv_len], dtype: bool}}\nmask: causal & shown[b, q_idx, kv_idx]")
     draw = torch.Generator().manual_seed(3)
     for length, batch, share in ((40, 1, 0.5), (23, 2, 1.0), (52, 1, 0.2)):
         seen = torch.rand(batch, length, length, generator=draw) <= share
-        call = inputs(built.spec, length, length, batch=batch, seen=seen)
+        call = inputs(built.spec, length, length, batch=batch, shown=seen)
         first, second = agree(built, call), answer(built, call)
         assert same_bits(first.out, second.out) and same_bits(first.lse, second.lse)
 
@@ -195,9 +195,9 @@ def test_b18_a_block_mask_that_spells_out_causal(build: Build, q_len: int, kv_le
 
 
 def test_b20_prefixes_of_every_length(build: Build) -> None:
-    built = build("tensors: {p: {shape: [batch], dtype: int32}}\nmask: causal | (kv_idx < p[b])")
+    built = build("tensors: {prefixes: {shape: [batch], dtype: int32}}\nmask: causal | (kv_idx < prefixes[b])")
     lengths = [0, 1, 7, 16, 23, 24]
-    call = inputs(built.spec, 24, 24, batch=len(lengths), p=torch.tensor(lengths).int())
+    call = inputs(built.spec, 24, 24, batch=len(lengths), prefixes=torch.tensor(lengths).int())
     got = agree(built, call)
     for mask, entries in (("causal", [0, 1]), ("true", [5])):
         plain = build(f"mask: {mask}")
@@ -235,19 +235,19 @@ def test_b22_documents_are_independent_to_the_bit(build: Build, mask: str) -> No
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        (torch.ones(2, 4, 10, 15, dtype=torch.bool), "seen must have shape (2, 4, 10, 20), not (2, 4, 10, 15)"),
-        (torch.ones(2, 4, 11, 20, dtype=torch.bool), "seen must have shape (2, 4, 10, 20), not (2, 4, 11, 20)"),
-        (torch.ones(2, 1, 10, 20, dtype=torch.bool), "seen must have shape (2, 4, 10, 20), not (2, 1, 10, 20)"),
-        (torch.ones(2, 4, 20, 10, dtype=torch.bool), "seen must have shape (2, 4, 10, 20), not (2, 4, 20, 10)"),
-        (torch.ones(10, 20, dtype=torch.bool), "seen must have shape (2, 4, 10, 20), not (10, 20)"),
-        (torch.ones(2, 4, 10, 20), "seen must be torch.bool, not torch.float32"),
-        (torch.ones(2, 4, 10, 20, dtype=torch.uint8), "seen must be torch.bool, not torch.uint8"),
+        (torch.ones(2, 4, 10, 15, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 4, 10, 15)"),
+        (torch.ones(2, 4, 11, 20, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 4, 11, 20)"),
+        (torch.ones(2, 1, 10, 20, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 1, 10, 20)"),
+        (torch.ones(2, 4, 20, 10, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 4, 20, 10)"),
+        (torch.ones(10, 20, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (10, 20)"),
+        (torch.ones(2, 4, 10, 20), "shown must be torch.bool, not torch.float32"),
+        (torch.ones(2, 4, 10, 20, dtype=torch.uint8), "shown must be torch.bool, not torch.uint8"),
     ],
     ids=["kv", "q", "heads", "transposed", "rank", "dtype", "bytes"],
 )
 def test_b23_a_mask_tensor_that_does_not_fit(build: Build, seen: Tensor, message: str) -> None:
-    built = build("heads: {q: 4, kv: 2}\ntensors: {seen: {shape: [batch, heads, q_len, kv_len], dtype: bool}}\nmask: seen[b, h, q_idx, kv_idx]")
-    call = inputs(built.spec, 10, 20, batch=2, seen=seen)
+    built = build("heads: {q: 4, kv: 2}\ntensors: {shown: {shape: [batch, heads, q_len, kv_len], dtype: bool}}\nmask: shown[b, h, q_idx, kv_idx]")
+    call = inputs(built.spec, 10, 20, batch=2, shown=seen)
     with pytest.raises((TypeError, ValueError)) as caught:
         answer(built, call)
     assert str(caught.value) == f"sample: {message}"
