@@ -139,11 +139,11 @@ def forward(
     kv_hi_1 = tl.maximum(tl.maximum(tl.minimum(g, kv_len), (kv_len if g + q_len - kv_len - q_first - 1 >= 0 else 0)), 0)  # one past the last key that some query sees
     kv_every_hi_1 = tl.maximum(tl.maximum(tl.minimum(g, kv_len), (kv_len if g + q_len - kv_len - q_end >= 0 else 0)), 0)  # one past the last key that every query sees
     kv_lo_2 = tl.maximum(tl.maximum(tl.cast(g, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_from_3, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(radius, tl.int64)), 0)  # first key that some query sees
-    kv_hi_2 = tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0) if (kv_len + q_end - g - q_len - 1 >= 0) & (radius * 2 + 1 >= 1) & (kv_lo_2 < tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0)) else 0  # one past the last key that some query sees
+    kv_hi_2 = tl.cast(tl.cast(tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0), tl.int64) if (kv_len + q_end - g - q_len - 1 >= 0) & (radius * 2 + 1 >= 1) & (kv_lo_2 < tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0)) else tl.cast(0, tl.int64), tl.int32)  # one past the last key that some query sees
     kv_every_lo_2 = tl.maximum(tl.maximum(g, kv_len + q_end - q_len - radius - 1), 0)  # first key that every query sees
     kv_every_hi_2 = tl.cast(tl.cast(tl.maximum(tl.minimum(kv_len, tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(radius, tl.int64) + 1 - tl.cast(q_len, tl.int64)), 0), tl.int64) if tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) >= g + q_len else tl.cast(0, tl.int64), tl.int32)  # one past the last key that every query sees
     tile_hi_1 = (kv_hi_1 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    tile_lo_2 = kv_lo_2 // BLOCK_KV  # first tile with a visible pair
+    tile_lo_2 = tl.cast(kv_lo_2 // BLOCK_KV, tl.int32)  # first tile with a visible pair
     tile_hi_2 = (kv_hi_2 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     reach_2 = tl.maximum(tile_hi_1, tile_hi_2)  # where the furthest range so far ends
     full_hi_1 = tl.minimum(kv_every_hi_1 // BLOCK_KV, tile_hi_1)  # one past the last wholly visible tile

@@ -125,7 +125,7 @@ def forward(
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
     kv_lo = tl.maximum(tl.cast(kv_len, tl.int64) + tl.cast(q_first, tl.int64) + 1 - tl.cast(q_len, tl.int64) - tl.cast(width_here, tl.int64), 0)  # first key that some query sees
     kv_hi = tl.maximum(kv_len + q_end - q_len, 0) if width_here >= 1 else 0  # one past the last key that some query sees
-    tile_lo = kv_lo // BLOCK_KV  # first tile with a visible pair
+    tile_lo = tl.cast(kv_lo // BLOCK_KV, tl.int32)  # first tile with a visible pair
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     full_lo = tl.cast(tl.minimum((tl.cast(BLOCK_KV, tl.int64) + tl.maximum(tl.cast(kv_len, tl.int64) + tl.cast(q_end, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(width_here, tl.int64), 0) - 1) // BLOCK_KV, tile_hi), tl.int32)  # first wholly visible tile
     full_hi = tl.maximum(tl.minimum(tl.maximum(kv_len + q_first + 1 - q_len, 0) // BLOCK_KV, tile_hi), full_lo)  # one past the last wholly visible tile

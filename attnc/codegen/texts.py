@@ -14,11 +14,12 @@ COMPARISON, SUM, PRODUCT, UNARY, ATOM = 0, 1, 2, 3, 4  # how tightly a text bind
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What the printer knows of a name: how it is written, its axes, whether it holds integers."""
+    """What the printer knows of a name: its text, its axes, whether it holds (long) integers."""
 
     text: str
     axes: tuple[str, ...] = ()
     integer: bool = False
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class Printer(Protocol):
         """Print over the formula's own axes."""
         ...
 
+    def is_long(self, formula: Basic) -> bool:
+        """Whether a formula reads a 64-bit integer."""
+        ...
+
 
 def print_function(printer: Printer, formula: Basic, order: Order) -> Text:  # noqa: C901
     """Print a formula that is a function of its arguments."""
@@ -116,7 +120,7 @@ def _where(printer: Printer, formula: Where, order: Order) -> Text:
     parts = [printer.print(arg, order) for arg in formula.args]
     axes = union(parts, order)
     condition, then, otherwise = (widen(part, axes) for part in parts)
-    if not axes and printer.wide and formula.is_integer:
+    if not axes and formula.is_integer and (printer.wide or printer.is_long(formula)):
         # the two sides of a conditional must be of one type
         then, otherwise = (f"tl.cast({side}, tl.int64)" for side in (then, otherwise))
     if not axes:

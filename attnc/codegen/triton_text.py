@@ -61,6 +61,10 @@ class TritonText:
         self.casting = False
         return text
 
+    def is_long(self, formula: Basic) -> bool:
+        """Whether a formula reads a 64-bit integer, which makes what it meets 64-bit too."""
+        return any(self.names[symbol.name].long for symbol in formula.free_symbols)
+
     def _passes_32_bits(self, formula: Basic) -> bool:
         """Whether an integer sum or product of a wide formula needs 64 bits."""
         if not self.wide or self.casting or not formula.args or not formula.is_integer:

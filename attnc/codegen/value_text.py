@@ -51,7 +51,8 @@ class ValueText:
                 self.text.wide = wide
                 text = self._formula(expr, axes, dtype)
                 self.text.wide = False
-                return f"tl.cast({text}, tl.int32)" if wide and dtype == "i32" else text
+                long = wide or self.text.is_long(expr)
+                return f"tl.cast({text}, tl.int32)" if long and dtype == "i32" else text
             case Load():
                 return self._load(value, axes, dtype)
             case Dot(left, right, _, add_to):
@@ -133,7 +134,7 @@ def _names(kernel: Kernel) -> dict[str, Name]:
         for name in (axis.index.name, position_name(axis)):
             names[name] = Name(name, (axis.name,), True)
     for let in lets_of(kernel.body):
-        names[let.name] = Name(let.name, let.axes, let.dtype in INTEGERS)
+        names[let.name] = Name(let.name, let.axes, let.dtype in INTEGERS, let.dtype == "i64")
     return names
 
 
