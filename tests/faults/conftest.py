@@ -14,7 +14,7 @@ from attnc.runtime.loader import load, store
 from attnc.spec import parse_spec
 from tests.faults.judge import Build, Built
 
-HEAD = {"heads": "{q: 2, kv: 1}", "head_dim": "16", "outputs": "[lse]", "backward": "false"}
+HEAD = {"name": "sample", "heads": "{q: 2, kv: 1}", "head_dim": "16", "outputs": "[lse]", "backward": "false"}
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +24,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
     @functools.cache
     def build(body: str = "", interpret: bool = True) -> Built:
-        lines = [f"{key}: {value}" for key, value in HEAD.items() if f"{key}:" not in body]
-        spec = parse_spec("\n".join(["name: sample", *lines, body]) + "\n")
+        lines = [f"{key}: {value}" for key, value in HEAD.items() if f"\n{key}:" not in f"\n{body}"]
+        spec = parse_spec("\n".join([*lines, body]) + "\n")
         path = store(compile_spec(spec).module.source, spec.name, folder)
         return Built(spec, load(path, interpret=interpret))
 
