@@ -36,6 +36,7 @@ Certificate: bert_base.json, written by `attnc verify`; `attnc verify bert_base.
 import contextlib
 import functools
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -252,7 +253,8 @@ def _operator_name():
 def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The attention as one opaque operator: what torch.compile and torch.export see."""
     if q.device.type == "cpu" and not INTERPRETED:
-        results = _dense(q, k, v, scale)
+        with torch.autocast("cpu", enabled=False):
+            results = _dense(q, k, v, scale)
     else:
         results = launch_forward(q, k, v, scale, schedule)
     out, lse = results
@@ -366,14 +368,14 @@ def _number(name, value, kind):
         raise TypeError(f"bert_base: {name} must be {kind.__name__}, not {type(value).__name__}")
     if kind is int and abs(value) > 2**29:
         raise ValueError(f"bert_base: {name} is {value}; at most 2**29 in size is supported")
-    if kind is float and not math.isfinite(value):
-        raise ValueError(f"bert_base: {name} must be finite, not {value}")
+    if kind is float and not abs(value) <= torch.finfo(torch.float32).max:
+        raise ValueError(f"bert_base: {name} must be finite in float32, not {value}")
     return kind(value)
 
 
 def _default_scale(q, k):
     d = 64
-    return float(d ** (-0.5))
+    return float(1.0 / math.sqrt(d))
 
 
 FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
@@ -381,10 +383,12 @@ FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256),
 
 def _tile(schedule):
     """A schedule mapping as [block_q, block_kv, warps, stages]; 0 where the table decides."""
+    if not isinstance(schedule, (Mapping, type(None))):
+        raise TypeError(f"bert_base: schedule must be a mapping, not {type(schedule).__name__}")
     asked = dict(schedule or {})
     for name, value in asked.items():
         if name not in FIELDS:
             raise ValueError(f"bert_base: schedule has no field {name!r}; it may set {', '.join(FIELDS)}")
-        if value not in FIELDS[name]:
+        if isinstance(value, bool) or value not in FIELDS[name]:
             raise ValueError(f"bert_base: schedule {name} must be one of {FIELDS[name]}, not {value!r}")
     return [asked.get(name, 0) for name in FIELDS]

@@ -85,6 +85,7 @@ class ModuleView:
     scale_doc: str
     scale_params: tuple[str, ...]
     scale_needs_lengths: bool
+    scale_needs_d: bool
     reach: tuple[str, ...]  # the largest offset within a tile, for each access
     reference: ReferenceView
     signed: bool
@@ -116,6 +117,7 @@ def view_module(program: Program) -> ModuleView:
         scale=math_text(scale),
         scale_doc=plain(interface.scale),
         scale_params=tuple(p.name for p in interface.params if p.name in names_in(scale)),
+        scale_needs_d="d" in names_in(scale),
         scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
         reach=_reaches(kernel),
         reference=_reference(interface),

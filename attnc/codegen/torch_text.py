@@ -128,8 +128,9 @@ class MathText(TorchText):
 
     def _power(self, formula: Expr) -> str:
         base, exponent = formula.as_base_exp()
-        if exponent == sympy.Rational(1, 2):
-            return f"math.sqrt({self.print(base)})"
+        if abs(exponent) == sympy.Rational(1, 2):
+            root = f"math.sqrt({self.print(base)})"
+            return root if exponent > 0 else f"(1.0 / {root})"
         return f"({self.print(base)} ** {self.print(exponent)})"
 
     def _function(self, formula: Basic) -> str:

@@ -44,3 +44,20 @@ def test_a_few_random_specs_match_the_reference(trial: Trial) -> None:
 @given(trials())
 def test_many_random_specs_match_the_reference(trial: Trial) -> None:
     matches_the_reference(trial)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=SLOW)
+@given(trials())
+def test_many_random_specs_compile_to_machine_code(trial: Trial) -> None:
+    from attnc.tune.operands import operands_of
+    from attnc.tune.resources import report
+
+    try:
+        spec = parse_spec(trial.text)
+    except SpecErrors:
+        return
+    source = compile_spec(spec).module.source
+    tile = {"block_q": 32, "block_kv": 32, "warps": 4, "stages": 2}
+    (found,) = report(source, operands_of(spec), "sm_80", "fp16", tile)
+    assert found.matrix_instructions and not found.findings, trial.text
