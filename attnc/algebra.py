@@ -1,7 +1,7 @@
 """Sort a formula by what it varies along, and give the parts that vary less a name of their own.
 
-Why: `slope(h)` is one number a head, not one exponential a score.  The graph splits the user's formulas with
-this, and the passes split again what they have rewritten.
+Why: `slope(h)` is one number a head, not one exponential a score.  The graph splits the user's
+formulas with this, and the passes split again what they have rewritten.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def axes_of(formula: Basic, varies: Varies) -> frozenset[str]:
 def split_by_axes(formula: Basic, varies: Varies, name: Namer, inside: frozenset[str]) -> Basic:
     """Name every maximal costly subformula that varies along fewer axes than `inside`.
 
-    A subformula is costly when evaluating it anew for every element would cost more than an addition: a function,
-    a power, or a product of reals.  Integer arithmetic on positions stays where it stands.
+    A subformula is costly when evaluating it anew for every element would cost more than an
+    addition: a function, a power, or a product of reals.  Integer arithmetic on positions stays
+    where it stands.
     """
     if not formula.args or isinstance(formula, Read):
         return formula
@@ -45,7 +46,10 @@ def split_by_axes(formula: Basic, varies: Varies, name: Namer, inside: frozenset
 
 
 def _split_terms(formula: Expr, varies: Varies, name: Namer, inside: frozenset[str]) -> Expr:
-    """Sum or multiply first what varies least, so that only one operation remains for each wider set of axes."""
+    """Sum or multiply first what varies least.
+
+    Only one operation then remains for each wider set of axes.
+    """
     narrow = [arg for arg in formula.args if axes_of(arg, varies) < inside]
     wide = [arg for arg in formula.args if arg not in narrow]
     parts = [split_by_axes(arg, varies, name, inside) for arg in wide]
@@ -99,9 +103,10 @@ def _is_shareable(part: Basic) -> bool:
 
 
 def gather_positions(formula: Basic, name: Callable[[Basic], Expr]) -> Basic:
-    """c x - c y   ->   c distance, distance = x - y, for whole x and y: no difference of rounded positions.
+    """c x - c y   ->   c distance, distance = x - y, for whole x and y.
 
-    Positions reach 2**30, where float32 counts in steps of 64; sympy spreads c over the difference.
+    Why: no difference of rounded positions.  They reach 2**30, where float32 counts in steps of 64,
+    and sympy spreads c over the difference.
     """
     if not formula.args or isinstance(formula, Read) or formula.is_integer:
         return formula

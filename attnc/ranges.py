@@ -178,7 +178,7 @@ def _floor_divide(parts: list[Interval]) -> Interval:
 
 
 def _whole_quotient(one: Interval) -> Interval:
-    """A whole divisor other than 0 gives no more than the dividend's size; by 0 nothing is divided."""
+    """By a whole divisor other than 0 no size grows; by 0 nothing is divided."""
     size = max(_absolute([one])[1], _ONE)
     return _times(size, (0, Fraction(-1))), size
 

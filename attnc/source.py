@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range of one line of a source text.  `line` and `column` count from 1; `end` is exclusive."""
+    """A range of one line of a source text.
+
+    `line` and `column` count from 1; `end` is exclusive.
+    """
 
     path: str
     line: int
@@ -22,4 +25,5 @@ class Span:
         """Two lines: the text, and carets under the range."""
         gutter = f"{self.line:>5} | "
         width = max(1, min(self.end, len(self.text) + 1) - self.column)
-        return f"{gutter}{self.text}\n{' ' * (len(gutter) - 2)}| {' ' * (self.column - 1)}{'^' * width}"
+        margin = f"{' ' * (len(gutter) - 2)}| "
+        return f"{gutter}{self.text}\n{margin}{' ' * (self.column - 1)}{'^' * width}"

@@ -1,7 +1,8 @@
 """The vocabulary of every formula in attnc: index symbols and our own sympy functions.
 
 Every room speaks of formulas in these words, so they stand on the ground floor.  Our own functions
-exist where sympy's would rewrite what must stay provable (floor, Mod, Piecewise) or where sympy has none.
+exist where sympy's would rewrite what must stay provable (floor, Mod, Piecewise) or where sympy has
+none.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Where(Function):
 class Read(Function):
     """Read(tensor, i, j, ...): an element of a user tensor; 0 for an index outside its shape.
 
-    The tensor is a Symbol whose assumptions say what its elements are (integer=True for int and bool
-    tensors, real=True for float ones).  A bool tensor in a mask is `Ne(Read(...), 0)`.
+    The tensor is a Symbol whose assumptions say what its elements are (integer=True for int and
+    bool tensors, real=True for float ones).  A bool tensor in a mask is `Ne(Read(...), 0)`.
     """
 
     @classmethod
@@ -124,15 +125,17 @@ class sigmoid(Function):
 
 
 def nonzero(x: Expr) -> Boolean:
-    """X != 0."""
+    """The condition x != 0."""
     return sympy.Ne(x, 0)
 
 
 def exp2(x: Expr) -> Expr:
+    """2 to the power of x."""
     return sympy.Pow(2, x)
 
 
 def log2(x: Expr) -> Expr:
+    """The logarithm of x to base 2."""
     return sympy.log(x) / sympy.log(2)
 
 

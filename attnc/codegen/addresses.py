@@ -1,7 +1,7 @@
-"""Where the elements of a tile lie: a 64-bit scalar base, a scalar step a tile, and offsets within the tile.
+"""Where the elements of a tile lie: a scalar base, a scalar step a tile, and offsets in the tile.
 
-Offsets within a tile are INDEX wide, which the launcher sets to 64 bits only where strides demand it.  Bases and
-steps are scalars and always 64-bit, so no product of an index and a stride can wrap.
+Offsets within a tile are INDEX wide, which the launcher sets to 64 bits only where strides demand
+it.  Bases and steps are scalars and always 64-bit, so no product of an index and a stride can wrap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Address:
 
 
 def position_name(axis: Axis) -> str:
-    """The vector of positions of an axis that offsets count: within the tile, or features from the first on."""
+    """The vector of an axis's positions that offsets count.
+
+    It counts within the tile, or, for features, from the first on.
+    """
     return IN_TILE.get(axis.role, str(axis.index))
 
 

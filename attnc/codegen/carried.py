@@ -1,5 +1,6 @@
-"""Let a new value take the name of the carried value that it replaces, where the old one is no longer read.
+"""Let a new value take the name of the carried value that it replaces.
 
+Only where the old value is no longer read:
 acc_rescaled = acc * rescale; acc_new = dot(p, v, acc_rescaled); acc <- acc_new
 ->  acc = acc * rescale; acc = dot(p, v, acc)
 """
@@ -22,7 +23,7 @@ def in_place(loop: Loop) -> Loop:
 
 
 def _chain(loop: Loop, carried: str, value: str) -> Loop:
-    """Rename `value`, and then what only it reads, as long as the carried value is dead from there on."""
+    """Rename `value`, then what only it reads, as long as the carried value is dead from there."""
     position = next((i for i, let in enumerate(loop.body) if let.name == value), None)
     if position is None or not _is_dead_after(loop, carried, position):
         return loop

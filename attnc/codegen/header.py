@@ -53,21 +53,24 @@ def _meaning(interface: Interface) -> list[str]:
     logits = "score" if interface.score == symbols.score else "logits"
     lines = [
         "What it computes, for batch entry b, query head h, query q_idx, key kv_idx:",
-        f"    score   = scale * sum over d of q[{q_row}, d] * k[{k_row}, d]      scale = {plain(interface.scale)} by default",
+        f"    score   = scale * sum over d of q[{q_row}, d] * k[{k_row}, d]"
+        f"      scale = {plain(interface.scale)} by default",
     ]
     if logits == "logits":
         lines.append(f"    logits  = {plain(interface.score)}")
     lines.append(f"    visible = {plain(interface.mask)}")
     if "q_pos" in names_in(interface.mask, interface.score):
         lines.append(
-            "    q_pos   = q_idx + kv_len - q_len        the position of a query when the queries are the last keys"
+            "    q_pos   = q_idx + kv_len - q_len        "
+            "the position of a query when the queries are the last keys"
         )
     lines.append(f"    out     = sum over visible keys of exp({logits} - lse) * v[{k_row}]")
     if interface.head_gate:
         lines.append("    out     is multiplied by head_gate[h]")
     lines.append(f"    lse     = natural log of the sum over visible keys of exp({logits})")
     lines.append(
-        "A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden from every query never matters."
+        "A query that sees no key gives out 0 and lse -inf.  "
+        "What lies in keys hidden from every query never matters."
     )
     return lines
 

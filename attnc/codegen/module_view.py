@@ -1,4 +1,7 @@
-"""Everything around the kernels as values for the template: header, arguments, checks, launch, reference."""
+"""Everything around the kernels as values for the template.
+
+That is the header, the arguments, the checks, the launch and the reference.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,8 @@ class TensorView:
 
 @dataclass(frozen=True, slots=True)
 class ParamView:
+    """A declared run-time scalar as the module's text speaks of it."""
+
     name: str
     kind: str
     default: str | None
@@ -45,7 +50,7 @@ class ParamView:
 
 @dataclass(frozen=True, slots=True)
 class BufferView:
-    """An argument of the kernel: its tensor, and its strides in the kernel's order of dimensions."""
+    """An argument of the kernel: its tensor, and its strides in the kernel's order."""
 
     name: str
     strides: str
@@ -61,6 +66,8 @@ class OutputView:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceView:
+    """What the dense reference prints: the formulas as PyTorch, and what they need."""
+
     score: str
     mask: str
     names: tuple[str, ...]  # positions and lengths that the formulas speak of
@@ -69,6 +76,8 @@ class ReferenceView:
 
 @dataclass(frozen=True, slots=True)
 class ModuleView:
+    """A whole generated file as values: each field is what one place of the template prints."""
+
     interface: Interface
     version: str
     header: tuple[str, ...]

@@ -16,7 +16,10 @@ ALLOWED_IMPORTS = {"torch", "triton", "__future__"} | set(sys.stdlib_module_name
 
 
 def render(program: Program, target: str = "triton") -> GeneratedModule:
-    """Print the module; raises AssertionError where the text is not Python or imports more than it may."""
+    """Print the module.
+
+    Raises: AssertionError where the text is not Python or imports more than it may.
+    """
     verify(program, Level.READY)
     view = view_module(program)
     source = environment(target).get_template("module.py.jinja").render(module=view)

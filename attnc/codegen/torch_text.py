@@ -86,7 +86,8 @@ class TorchText:
         if exponent == sympy.Rational(1, 2):
             return f"torch.sqrt({self.print(base)})"
         if base.is_number:
-            return f"torch.exp2({self.print(exponent if base == 2 else exponent * sympy.log(base, 2))})"
+            power = exponent if base == 2 else exponent * sympy.log(base, 2)
+            return f"torch.exp2({self.print(power)})"
         return f"({self.print(base)} ** {self.print(exponent)})"
 
     def _function(self, formula: Basic) -> str:
@@ -111,9 +112,11 @@ class TorchText:
                 return f"({self.print(a)} % {self.print(b)})"
             case Read():
                 self.used.add("read")
-                return f"_read({formula.tensor}, {', '.join(self.print(index) for index in formula.indices)})"
+                indices = ", ".join(self.print(index) for index in formula.indices)
+                return f"_read({formula.tensor}, {indices})"
             case _:
-                return f"{FUNCTIONS[type(formula)]}({', '.join(self.print(arg) for arg in formula.args)})"
+                args = ", ".join(self.print(arg) for arg in formula.args)
+                return f"{FUNCTIONS[type(formula)]}({args})"
 
 
 def _number(value: Basic) -> str:

@@ -35,7 +35,7 @@ class Printer(Protocol):
         ...
 
 
-def print_function(printer: Printer, formula: Basic, order: Order) -> Text:  # noqa: C901
+def print_function(printer: Printer, formula: Basic, order: Order) -> Text:
     """Print a formula that is a function of its arguments."""
     args = formula.args
     match formula:

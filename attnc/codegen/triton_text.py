@@ -1,7 +1,7 @@
 """Print formulas as Triton expressions over tiles.
 
-Every part is printed over its own axes and widened (`[:, None]`) only where it meets a wider one, so
-that what varies by row is computed by row.
+Every part is printed over its own axes and widened (`[:, None]`) only where it meets a wider one,
+so that what varies by row is computed by row.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TritonText:
         low, high = tightest(formula, self.ranges)
         return low is None or high is None or low < LEAST or high > MOST
 
-    def _print(self, formula: Basic, order: Order) -> Text:  # noqa: C901
+    def _print(self, formula: Basic, order: Order) -> Text:
         match formula:
             case Symbol():
                 return self._name(formula)

@@ -100,7 +100,7 @@ class _Builder:
         return unique
 
     def values_for(self, formula: Basic) -> Basic:
-        """Replace tensor reads and everything that varies along fewer axes by values of their own."""
+        """Give tensor reads and whatever varies along fewer axes values of their own."""
         reads = sorted(formula.atoms(Read), key=lambda read: (_depth(read), str(read)))
         known: dict[Basic, Expr] = {}
         for read in reads:
@@ -152,7 +152,7 @@ class _Builder:
         return symbol_of(self.add(f"{tensor.name}_{extent}", operation), operation)
 
     def _index(self, tensor: str, index: Expr) -> Expr:
-        """An index that is more than a position gets a name of its own: its value may need 64 bits."""
+        """Name an index that is more than a position: its value may need 64 bits."""
         if index.is_Atom:
             return index
         return self._named(f"{tensor}_index", share_repeated(index, self._name))

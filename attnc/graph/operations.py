@@ -1,11 +1,11 @@
 """Whole-tensor operations on named axes: the words of the dataflow.
 
-Axes: b batch, g key/value head, r query head within its group, q, k, d (q/k features), e (v features).
-Grouped heads need no code anywhere: k and v simply lack r.
+Axes: b batch, g key/value head, r query head within its group, q, k, d (q/k features), e (v
+features).  Grouped heads need no code anywhere: k and v simply lack r.
 
-There is no softmax.  `lse = LogSumExp(t over k)` is an operation and `p = exp(t - lse)` an ordinary Map; the
-condition sits on them (`where`), never as a select of its own, so an empty row needs no case.
-A dataflow holds its values in a table name -> operation, and equal operations are one value.
+There is no softmax.  `lse = LogSumExp(t over k)` is an operation and `p = exp(t - lse)` an ordinary
+Map; the condition sits on them (`where`), never as a select of its own, so an empty row needs no
+case.  A dataflow holds its values in a table name -> operation, and equal operations are one value.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class LogSumExp:
-    """log of the sum of exp(operand) over `over` where `where` holds; -inf where nothing is visible."""
+    """log of the sum of exp(operand) over `over` where `where` holds; -inf where it never does."""
 
     operand: str
     over: str
@@ -84,7 +84,11 @@ class KernelGraph:
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """values: in order of definition.  outputs: result name -> value.  kernels: filled by graph.kernels."""
+    """A spec as whole-tensor operations.
+
+    values: in order of definition.  outputs: result name -> value.  kernels: filled by
+    graph.kernels.
+    """
 
     spec: AttentionSpec
     values: Mapping[str, Operation]
@@ -117,7 +121,9 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
         case LogSumExp(operand, _, _, where):
             formulas = (Symbol(operand), where)
     names = (
-        symbol.name for formula in formulas for symbol in sorted(formula.free_symbols, key=lambda s: s.name)
+        symbol.name
+        for formula in formulas
+        for symbol in sorted(formula.free_symbols, key=lambda s: s.name)
     )
     return tuple(dict.fromkeys(name for name in names if name in values))
 

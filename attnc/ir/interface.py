@@ -1,6 +1,7 @@
-"""What a generated module offers and means: everything codegen and the launcher must know beyond the kernels.
+"""What a generated module offers and means.
 
-The formulas are the spec's own; the dense reference in the generated file is printed from them.
+It holds everything codegen and the launcher must know beyond the kernels.  The formulas are the
+spec's own; the dense reference in the generated file is printed from them.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
+    """A module's call and its meaning, one field for each thing that the spec decides."""
+
     name: str
     doc: str
     spec_text: str

@@ -9,9 +9,9 @@
     Value    = Load | Formula | Contract              at every level (Contract: not READY)
              | Dot | Collapse | Fill                  READY
 
-A value is a tile over named axes with a dtype; one without axes is a scalar of the program instance.
-Formulas are sympy over `attnc.symbols` (positions, lengths, params), over axis indices, and over the
-names of values.  Names are matched by text, never by sympy assumptions.
+A value is a tile over named axes with a dtype; one without axes is a scalar of the program
+instance.  Formulas are sympy over `attnc.symbols` (positions, lengths, params), over axis indices,
+and over the names of values.  Names are matched by text, never by sympy assumptions.
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ class Contract(Node):
 
 @dataclass(frozen=True, slots=True)
 class Dot(Node):
-    """add_to + sum over `over` of left * right, accumulated in float32; left is rounded to right's dtype."""
+    """add_to + sum over `over` of left * right, accumulated in float32.
+
+    `left` is rounded to right's dtype.
+    """
 
     left: str
     right: str
@@ -172,9 +175,10 @@ class Let(Node):
 class Reduce(Node):
     """name := init joined with `element` over all positions of `over` where `where` holds.
 
-    `follows` names a running maximum m in the same loop.  When m moves from m_old to m_new, what has been
-    summed so far becomes `repair`, a formula over the reduction's own name, m_old and m_new (ir.functions).
-    A reduction with init None continues the one of the same name in the loop before.
+    `follows` names a running maximum m in the same loop.  When m moves from m_old to m_new, what
+    has been summed so far becomes `repair`, a formula over the reduction's own name, m_old and
+    m_new (ir.functions).  A reduction with init None continues the one of the same name in the loop
+    before.
     """
 
     name: str
@@ -191,7 +195,10 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True)
 class Piece(Node):
-    """Tiles [start, stop) of a loop's axis; start >= stop is empty.  `masked`: some pair may be hidden."""
+    """Tiles [start, stop) of a loop's axis; start >= stop is empty.
+
+    `masked`: some pair may be hidden.
+    """
 
     start: Expr
     stop: Expr
@@ -243,6 +250,8 @@ Stmt = Let | Loop | Start | Store
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Node):
+    """One launch: what it runs over, what it reads and writes, and its statements in order."""
+
     name: str
     axes: tuple[Axis, ...]
     grid: tuple[GridDim, ...]
@@ -261,6 +270,8 @@ class Kernel(Node):
 
 @dataclass(frozen=True, slots=True)
 class Program(Node):
+    """What a module offers, and the kernels that compute it, all at one level."""
+
     interface: Interface
     kernels: tuple[Kernel, ...]
     level: Level = Level.NAIVE

@@ -1,4 +1,7 @@
-"""What is known of the size of positions, lengths and scalars: the launcher's limits, and what follows from them."""
+"""What is known of the size of positions, lengths and scalars.
+
+The launcher's limits, and what follows from them.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def learn(let: Let, ranges: dict[str, Range]) -> None:
 
 
 def tightest(formula: Expr, ranges: Mapping[str, Range]) -> Range:
-    """Bound a formula; the better of what it says as it stands and with rows counted back from q_len."""
+    """Bound a formula: the better of as it stands and with rows counted back from q_len."""
     low, high = bounds(formula, ranges)
     if low is not None and high is not None and low >= LEAST and high <= MOST:
         return low, high

@@ -1,7 +1,7 @@
 """Read a scalar by its own name where another only repeats it.
 
-Why: the range passes name every bound of a span; where one is another bound as it stands, the second name says
-nothing to the reader and hides what is known of the first.
+Why: the range passes name every bound of a span; where one is another bound as it stands, the
+second name says nothing to the reader and hides what is known of the first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attnc.ir.rebuild import map_stmt, substitution
 
 @dataclass(frozen=True, slots=True)
 class DropAliases:
-    """Change a := b; c := a + 1 into c := b + 1."""
+    """a := b; c := a + 1   ->   c := b + 1."""
 
     name: ClassVar[str] = "drop-aliases"
     needs: ClassVar[Level] = Level.STREAMED

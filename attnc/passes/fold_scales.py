@@ -1,10 +1,11 @@
 """Fold constant factors of the score and log2 e into the exponent of exp2.
 
-Why: the hardware has exp2, and exp2(x * factor - m * factor) is one multiply-add and one exp2 a score.  The
-running maximum is that of x, in x's own units: lse then suffers no change of units and back.
+Why: the hardware has exp2, and exp2(x * factor - m * factor) is one multiply-add and one exp2 a
+score.  The running maximum is that of x, in x's own units: lse then suffers no change of units and
+back.
 
-A score that may come near the largest float32 (a user's bias of -3.4e38 is finite) is not multiplied before
-the maximum is subtracted: times log2 e it would become -inf.
+A score that may come near the largest float32 (a user's bias of -3.4e38 is finite) is not
+multiplied before the maximum is subtracted: times log2 e it would become -inf.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ LARGE = 2**100
 
 @dataclass(frozen=True, slots=True)
 class FoldScales:
-    """Change m = max(c x), sum exp(c x - m) into m = max(x), sum exp2(x f - m f) with f = c log2 e.
+    """m = max(c x), sum exp(c x - m)   ->   m = max(x), sum exp2(x f - m f).
 
-    After the loop, m is read as c m.
+    f = c log2 e.  After the loop, m is read as c m.
     """
 
     name: ClassVar[str] = "fold-scales"

@@ -1,7 +1,7 @@
 """Compute before the loop what does not change in it.
 
-Why: `q_pos // chunk` is one division a row, not one a row and tile.  Triton hoists most of that, but not an integer
-division, which becomes a call of many instructions.
+Why: `q_pos // chunk` is one division a row, not one a row and tile.  Triton hoists most of that,
+but not an integer division, which becomes a call of many instructions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ ROW_POSITIONS = ("q_idx", "q_pos")
 
 @dataclass(frozen=True, slots=True)
 class HoistInvariants:
-    """Change loop: visible := q // 7 == kv // 7 into row_term := q // 7; loop: visible := row_term == kv // 7."""
+    """Name before the loop what does not change in it.
+
+    loop: visible := q // 7 == kv // 7
+    ->   row_term := q // 7; loop: visible := row_term == kv // 7
+    """
 
     name: ClassVar[str] = "hoist-invariants"
     needs: ClassVar[Level] = Level.READY

@@ -1,10 +1,12 @@
 """Spell out declared reductions: selects, carried values, rescaling, dots.
 
-A hidden key must contribute the identity of each reduction.  One select on the score serves all whose element vanishes
-as the score goes to -inf (exp(t - m) v does); an increasing factor is applied after the select, since it fixes -inf.
+A hidden key must contribute the identity of each reduction.  One select on the score serves all
+whose element vanishes as the score goes to -inf (exp(t - m) v does); an increasing factor is
+applied after the select, since it fixes -inf.
 
-Empty rows are handled in one place: exponents are taken against `anchor`, the running maximum with 0 for -inf, so
-no difference of two infinities is formed; a repair uses the raw old maximum, and exp2(-inf - anchor) = 0.
+Empty rows are handled in one place: exponents are taken against `anchor`, the running maximum with
+0 for -inf, so no difference of two infinities is formed; a repair uses the raw old maximum, and
+exp2(-inf - anchor) = 0.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ from attnc.symbols import Where
 
 @dataclass(frozen=True, slots=True)
 class LowerReductions:
-    """reduce l = sum exp2(x f - m) following m   ->   start l = 0; loop: p = exp2(x f - anchor); l <- l rescale + sum p"""
+    """Spell out what a loop carries.
+
+    reduce l = sum exp2(x f - m) following m
+    ->   start l = 0; loop: p = exp2(x f - anchor); l <- l rescale + sum p
+    """
 
     name: ClassVar[str] = "lower-reductions"
     needs: ClassVar[Level] = Level.STREAMED
@@ -185,7 +191,7 @@ class _Lowering:
         )
 
     def _bring(self, name: str) -> None:
-        """Put what only a sum reads (the values) just before it: its load then overlaps the softmax."""
+        """Put what only a sum reads (the values) just before it: the load overlaps the softmax."""
         for let in [let for let in self.late if let.name == name]:
             self.body.append(let)
             self.late.remove(let)
@@ -204,7 +210,10 @@ class _Lowering:
         )
 
     def _hidden_adds_nothing(self, reduction: Reduce) -> Expr:
-        """The element over the selected score; with a select of its own where it does not vanish at -inf."""
+        """The element over the selected score.
+
+        With a select of its own where it does not vanish at -inf.
+        """
         element = reduction.element
         if isinstance(reduction.where, BooleanTrue):
             return element
@@ -236,7 +245,10 @@ def _positive_factor(
 
 
 def _vanishes(element: Expr, score: Symbol) -> bool:
-    """Whether an element goes to 0 as the score goes to -inf: it holds exp of the score, and the score nowhere else."""
+    """Whether an element goes to 0 as the score goes to -inf.
+
+    It does where it holds exp of the score, and the score nowhere else.
+    """
     exponentials = [
         f
         for f in sympy.Mul.make_args(element)

@@ -1,6 +1,7 @@
-"""Cut feature axes into powers of two, the last piece padded: 192 = 128 + 64, 72 = 64 + 16 (8 of them exist).
+"""Cut feature axes into powers of two: 192 = 128 + 64, 72 = 64 + 16.
 
-Why: tiles are powers of two, and padding 192 to 256 wastes a third of loads, products and registers.
+The last piece is padded (of those 16, 8 exist).  Why: tiles are powers of two, and padding 192 to
+256 wastes a third of loads, products and registers.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ def piece_widths(size: int, widest: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SplitAxis:
-    """q_tile[q, d: 192]; s = dot(q_tile, k_tile)
-    ->   q_tile_0[q, d0: 128], q_tile_1[q, d1: 64]; s_0 = dot(q_tile_0, k_tile_0); s = dot(q_tile_1, k_tile_1, s_0)
+    """Cut every tile over a feature axis, and every product over it, into pieces.
+
+    q_tile[q, d: 192]; s = dot(q_tile, k_tile)
+    ->   q_tile_0[q, d0: 128], q_tile_1[q, d1: 64]
+         s_0 = dot(q_tile_0, k_tile_0); s = dot(q_tile_1, k_tile_1, s_0)
     """
 
     name: ClassVar[str] = "split-axis"

@@ -1,8 +1,9 @@
-"""Let reductions over the same axis share one loop, sums following the maximum that they are taken against.
+"""Let reductions over the same axis share one loop, sums following the maximum they are against.
 
-Why: three passes over the keys become one.  A sum of f(x, m) may run while m is still growing iff a change of m
-can be repaired on what has been summed so far: f(x, m') = a(m, m') f(x, m) with `a` free of all that varies
-along the axis.  Then a linear map repairs the sum, and online softmax and FlashAttention's accumulator are instances.
+Why: three passes over the keys become one.  A sum of f(x, m) may run while m is still growing iff a
+change of m can be repaired on what has been summed so far: f(x, m') = a(m, m') f(x, m) with `a`
+free of all that varies along the axis.  Then a linear map repairs the sum, and online softmax and
+FlashAttention's accumulator are instances.
 Source: Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135.
 """
 
@@ -25,8 +26,10 @@ class CannotStream(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamReductions:
-    """loop: m = max t;  loop: l = sum exp(t - m)   ->   loop: m = max t, l = sum exp(t - m) following m, repaired by
-    l * exp(m_old - m_new)
+    """Fuse loops over the same tiles.
+
+    loop: m = max t;  loop: l = sum exp(t - m)
+    ->   loop: m = max t, l = sum exp(t - m) following m, repaired by l * exp(m_old - m_new)
     """
 
     name: ClassVar[str] = "stream-reductions"
@@ -34,7 +37,7 @@ class StreamReductions:
     leaves: ClassVar[Level] = Level.STREAMED
 
     def run(self, kernel: Kernel) -> Kernel:
-        """Fuse every loop into the first over the same tiles, where each of its reductions can follow."""
+        """Fuse every loop whose reductions can all follow into the first over the same tiles."""
         body: list[Stmt] = []
         for stmt in kernel.body:
             target = _earlier_loop(body, stmt)
@@ -115,7 +118,10 @@ def _follow(reduction: Reduce, running: dict[str, Reduce], varies: set[str]) -> 
 
 
 def repair_of(reduction: Reduce, leader: str, varies: set[str]) -> Expr:
-    """What the sum so far becomes when `leader` moves; raises CannotStream where no such map exists."""
+    """What the sum so far becomes when `leader` moves.
+
+    Raises: CannotStream where no such map exists.
+    """
     m = tile_symbol(leader)
     before, after = (reduction.element.xreplace({m: moved(leader)}) for moved in (old, new))
     factor = sympy.powsimp(after / before)
@@ -123,6 +129,7 @@ def repair_of(reduction: Reduce, leader: str, varies: set[str]) -> Expr:
         factor = sympy.simplify(factor)
     if names_in(factor) & varies:
         raise CannotStream(
-            f"{reduction.name}: a change of {leader} cannot be repaired on the sum of {reduction.element}"
+            f"{reduction.name}: a change of {leader} cannot be repaired on the sum of "
+            f"{reduction.element}"
         )
     return tile_symbol(reduction.name) * factor

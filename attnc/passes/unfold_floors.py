@@ -1,6 +1,7 @@
 """Compare a key with the ends of its row's block, where the mask compares block numbers.
 
-Why: the ends are row values, computed once; the block number of a key costs a division for every key of every tile.
+Why: the ends are row values, computed once; the block number of a key costs a division for every
+key of every tile.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from attnc.symbols import FloorDiv
 
 @dataclass(frozen=True, slots=True)
 class UnfoldFloors:
-    """Change kv // 64 == q // 64 into 64 (q // 64) <= kv & kv < 64 (q // 64) + 64.
+    """kv // 64 == q // 64   ->   64 (q // 64) <= kv & kv < 64 (q // 64) + 64.
 
     The second bound goes where the mask already says kv <= q, the first where it says kv >= q.
     """

@@ -1,8 +1,8 @@
 """Compute in 64 bits the integer formulas whose value may pass 2**31.
 
-Why: lengths reach 2**30 and int params 2**29, so `3 * kv_idx` or a user's int32 tensor minus a position can wrap, and a
-wrapped comparison flips a mask.  Sums and products are exact modulo 2**32, so only the value of a whole sum
-counts, where something other than a sum or a product reads it.
+Why: lengths reach 2**30 and int params 2**29, so `3 * kv_idx` or a user's int32 tensor minus a
+position can wrap, and a wrapped comparison flips a mask.  Sums and products are exact modulo 2**32,
+so only the value of a whole sum counts, where something other than a sum or a product reads it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from attnc.ir.position_ranges import KNOWN, LEAST, MOST, Range, learn, scalar_ra
 
 @dataclass(frozen=True, slots=True)
 class WidenIndices:
-    """visible := 3 * kv_idx <= q_pos   ->   visible := wide 3 * kv_idx <= q_pos
+    """visible := 3 * kv_idx <= q_pos   ->   visible := wide 3 * kv_idx <= q_pos.
 
-    a + x < b + y, where x and y alone may pass 2**31 but not their difference   ->   a + x - b - y < 0
+    a + x < b + y   ->   a + x - b - y < 0, where x and y alone may pass 2**31 but not their
+    difference.
     """
 
     name: ClassVar[str] = "widen-indices"

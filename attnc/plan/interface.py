@@ -47,7 +47,7 @@ def interface_of(flow: Dataflow) -> Interface:
 
 
 def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
-    """The default table, or the one schedule that the spec asks for; of a list to tune over, the first."""
+    """The default table, or the schedule that the spec asks for (of a list, the first)."""
     spec = flow.spec
     dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
     loaded = score_bytes((spec.score, spec.mask), dtypes)

@@ -5,8 +5,8 @@
     for keys:  acc     = sum of exp(t - row_max) v
     out = acc / row_sum;  lse = row_max + log row_sum
 
-A LogSumExp is computed as a maximum and a sum against it, so wherever exp(t - lse) is summed, lse is written out and
-the factors that do not vary along the keys leave the sum.
+A LogSumExp is computed as a maximum and a sum against it, so wherever exp(t - lse) is summed, lse
+is written out and the factors that do not vary along the keys leave the sum.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class _KernelPlan:
 
 
 def _expand_weights(weights: Expr) -> Expr:
-    """exp(a - log(l))   ->   exp(a) * InverseOrZero(l)"""
+    """exp(a - log(l))   ->   exp(a) * InverseOrZero(l)."""
     if not isinstance(weights, exp):
         return weights
     exponent = sympy.expand(weights.args[0])
