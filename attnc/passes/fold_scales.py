@@ -11,7 +11,7 @@ multiplied before the maximum is subtracted: times log2 e it would become -inf.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import sympy
 from sympy import Expr, Float, Integer, S, Symbol, exp, log
@@ -21,6 +21,7 @@ from attnc.algebra import factors_along
 from attnc.ir.functions import Exp2, tile_symbol
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Load, Loop, Reduce, Scalar, Stmt
 from attnc.ir.rebuild import axes_by_name, map_stmt, prune, substitution
+from attnc.symbols import names_in
 
 LOG2_E = 1 / log(2)
 SMALLEST_UNIT = Float(
@@ -83,7 +84,7 @@ class _Fold:
         lets = {let.name: let.value for let in loop.body}
         value = lets[score]
         assert isinstance(value, Formula)
-        formula = value.expr
+        formula = cast(Expr, value.expr)
         if _is_unbounded(formula, loop, kernel):
             return cls(leader, score, formula, S.One, None)
         constant, rest = _constant_factor(formula, kernel)
@@ -143,9 +144,11 @@ def _where_reduced(kernel: Kernel, leader: str) -> tuple[Loop, Reduce]:
 def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
     """Whether a score may come near the largest float32.
 
-    That is where it holds a value from memory other than q . k, or a huge number.
+    That is where it holds a value from memory other than q . k, a huge number, or an exponential.
     """
     if any(abs(number) > LARGE for number in formula.atoms(sympy.Number)):
+        return True
+    if formula.has(exp) or any(power.exp.free_symbols for power in formula.atoms(sympy.Pow)):
         return True
     loaded = {
         let.name
@@ -153,7 +156,7 @@ def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
         if isinstance(let, Let) and isinstance(let.value, Load)
     }
     by_name = {let.name: let for let in (*loop.body, *kernel.body) if isinstance(let, Let)}
-    todo, seen = [s.name for s in formula.free_symbols], set()
+    todo, seen = list(names_in(formula)), set[str]()
     while todo:
         name = todo.pop()
         if name in loaded:
@@ -161,7 +164,7 @@ def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
         let = by_name.get(name)
         if let is not None and isinstance(let.value, Formula) and name not in seen:
             seen.add(name)
-            todo += [s.name for s in let.value.expr.free_symbols]
+            todo += names_in(let.value.expr)
     return False
 
 
