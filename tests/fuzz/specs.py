@@ -19,7 +19,11 @@ TENSORS = {
     "width": "{shape: [heads], dtype: int32}",
     "lengths": "{shape: [batch], dtype: int64}",
 }
-PARAMS = {"n": "{type: int, default: 5}", "far": "{type: int, default: 40}", "w": "{type: float, default: 0.3}"}
+PARAMS = {
+    "n": "{type: int, default: 5}",
+    "far": "{type: int, default: 40}",
+    "w": "{type: float, default: 0.3}",
+}
 
 MASKS = st.sampled_from(
     [
@@ -56,6 +60,7 @@ SCORES = st.sampled_from(
     ]
 )  # fmt: skip
 
+
 def _fill(parts: list[str]) -> str:
     text = "score"
     for part in parts:
@@ -78,9 +83,20 @@ class Trial:
 def trials(draw: st.DrawFn) -> Trial:
     mask, score = draw(st.one_of(st.just("true"), masks)), draw(scores)
     kv, group = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 1, 2, 3, 5]))
-    qk, v = draw(st.sampled_from([1, 8, 16, 24, 31, 40, 64, 80])), draw(st.sampled_from([1, 16, 20, 48]))
-    used = [name for name in TENSORS if f"{name}[" in mask + score or f"({name})" in mask or f", {name}" in score]
-    params = [name for name in PARAMS if any(f"{lead}{name}{end}" in f" {mask} {score} " for lead in " (,*" for end in " ),")]
+    qk, v = (
+        draw(st.sampled_from([1, 8, 16, 24, 31, 40, 64, 80])),
+        draw(st.sampled_from([1, 16, 20, 48])),
+    )
+    used = [
+        name
+        for name in TENSORS
+        if f"{name}[" in mask + score or f"({name})" in mask or f", {name}" in score
+    ]
+    params = [
+        name
+        for name in PARAMS
+        if any(f"{lead}{name}{end}" in f" {mask} {score} " for lead in " (,*" for end in " ),")
+    ]
     lines = [
         "name: trial",
         f"heads: {{q: {kv * group}, kv: {kv}}}",

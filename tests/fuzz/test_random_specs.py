@@ -24,7 +24,9 @@ def matches_the_reference(trial: Trial) -> None:
         spec = parse_spec(trial.text)
     except SpecErrors as error:
         # a random formula may fold to a constant that leaves a declared name unused: that is refused by name
-        assert "unused" in str(error) or "never" in str(error) or "always" in str(error), f"{error}\n{trial.text}"
+        assert "unused" in str(error) or "never" in str(error) or "always" in str(error), (
+            f"{error}\n{trial.text}"
+        )
         return
     source = compile_spec(spec).module.source
     module = load_text(source, "trial", interpret=True)

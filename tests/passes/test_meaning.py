@@ -40,7 +40,9 @@ def spec_of(mask: str, score: str, rest: str = "") -> AttentionSpec:
 
 def stages(spec: AttentionSpec) -> dict[str, Program]:
     found: dict[str, Program] = {}
-    PIPELINE.run(plan_program(build_dataflow(spec)), lambda name, program: found.update({name: program}))
+    PIPELINE.run(
+        plan_program(build_dataflow(spec)), lambda name, program: found.update({name: program})
+    )
     return found
 
 
@@ -65,7 +67,11 @@ def test_every_pass_keeps_the_meaning(mask: str, score: str) -> None:
     for name, result in results.items():
         for output in ("out", "lse"):
             np.testing.assert_allclose(
-                result[output], expected[output], rtol=1e-11, atol=1e-12, err_msg=f"{output} after {name}"
+                result[output],
+                expected[output],
+                rtol=1e-11,
+                atol=1e-12,
+                err_msg=f"{output} after {name}",
             )
 
 
@@ -85,7 +91,12 @@ def test_the_whole_pipeline_keeps_the_meaning(
     tensors = tensors_for(spec, q_len, kv_len, seed)
     programs = stages(spec)
     before, after = (
-        run(programs[name], tensors, {"scale": scale, "scale_sign": -1 if scale < 0 else 1}, (16, 16))
+        run(
+            programs[name],
+            tensors,
+            {"scale": scale, "scale_sign": -1 if scale < 0 else 1},
+            (16, 16),
+        )
         for name in ("plan", "split-axis")
     )
     for output in ("out", "lse"):

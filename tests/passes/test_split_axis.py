@@ -11,15 +11,33 @@ from attnc.passes.split_axis import piece_widths
 
 @pytest.mark.parametrize(
     ("size", "widths"),
-    [(1, (16,)), (16, (16,)), (24, (32,)), (40, (32, 16)), (100, (64, 32, 16)), (120, (128,)), (72, (64, 16)), (80, (64, 16)), (96, (64, 32))]
-    + [(112, (64, 32, 16)), (128, (128,)), (192, (128, 64)), (256, (128, 128)), (576, (128,) * 4 + (64,))],
+    [
+        (1, (16,)),
+        (16, (16,)),
+        (24, (32,)),
+        (40, (32, 16)),
+        (100, (64, 32, 16)),
+        (120, (128,)),
+        (72, (64, 16)),
+        (80, (64, 16)),
+        (96, (64, 32)),
+    ]
+    + [
+        (112, (64, 32, 16)),
+        (128, (128,)),
+        (192, (128, 64)),
+        (256, (128, 128)),
+        (576, (128,) * 4 + (64,)),
+    ],
 )
 def test_known_sizes(size: int, widths: tuple[int, ...]) -> None:
     assert piece_widths(size, 128) == widths
 
 
 @given(st.integers(1, 1024), st.sampled_from([16, 32, 64, 128, 256]))
-def test_pieces_cover_the_axis_with_less_than_one_smallest_tile_to_spare(size: int, widest: int) -> None:
+def test_pieces_cover_the_axis_with_less_than_one_smallest_tile_to_spare(
+    size: int, widest: int
+) -> None:
     widths = piece_widths(size, widest)
     assert size <= sum(widths) < size + 16
     assert all(width & (width - 1) == 0 and 16 <= width <= widest for width in widths)

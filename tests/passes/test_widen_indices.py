@@ -13,7 +13,13 @@ HEAD = "name: sample\nheads: 2\nhead_dim: 16\n"
 
 def masked_formula(mask: str) -> Formula:
     (kernel,) = lower_spec(parse_spec(f"{HEAD}mask: {mask}\n")).kernels
-    lets = [let for stmt in kernel.body if isinstance(stmt, Loop) for let in stmt.body if let.name == "visible"]
+    lets = [
+        let
+        for stmt in kernel.body
+        if isinstance(stmt, Loop)
+        for let in stmt.body
+        if let.name == "visible"
+    ]
     assert isinstance(lets[-1].value, Formula)
     return lets[-1].value
 
