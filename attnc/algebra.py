@@ -13,7 +13,7 @@ import sympy
 from sympy import Basic, Expr
 from sympy.logic.boolalg import Boolean
 
-from attnc.symbols import FloorDiv, FloorMod, Read
+from attnc.symbols import FloorDiv, FloorMod, Read, names_in
 
 Varies = Mapping[
     str, frozenset[str]
@@ -25,7 +25,7 @@ Namer = Callable[
 
 def axes_of(formula: Basic, varies: Varies) -> frozenset[str]:
     """The axes along which a formula varies."""
-    return frozenset().union(*(varies.get(s.name, frozenset()) for s in formula.free_symbols))
+    return frozenset().union(*(varies.get(name, frozenset()) for name in names_in(formula)))
 
 
 def split_by_axes(formula: Basic, varies: Varies, name: Namer, inside: frozenset[str]) -> Basic:

@@ -11,11 +11,12 @@ from fractions import Fraction
 from functools import reduce
 from itertools import product
 from math import ceil, floor, inf, isfinite, log
+from typing import cast
 
-from sympy import Abs, Add, Expr, LessThan, Max, Min, Mul, Pow, StrictLessThan, Symbol
+from sympy import Abs, Add, Expr, LessThan, Max, Min, Mul, Pow, Rational, StrictLessThan, Symbol
 from sympy import floor as sympy_floor
 
-from attnc.symbols import FloorDiv, FloorMod, Where
+from attnc.symbols import FloorDiv, FloorMod, Where, arguments
 
 # An end is (-1, 0) for -infinity, (0, x) for x, (1, 0) for +infinity: tuples compare as ends do.
 End = tuple[int, Fraction]
@@ -52,7 +53,7 @@ def _interval(expr: Expr, ranges: Mapping[str, tuple[int | None, int | None]]) -
         return _either(expr, ranges)
     if (quotient := floored_part(expr)) is not None:
         return _near(quotient, ranges)
-    parts = [_interval(arg, ranges) for arg in expr.args]
+    parts = [_interval(arg, ranges) for arg in arguments(expr)]
     if isinstance(expr, FloorMod):
         return _floor_modulo(parts, whole=bool(expr.is_integer))
     if isinstance(expr, FloorDiv) and not all(arg.is_integer for arg in expr.args):
@@ -68,7 +69,7 @@ def _either(expr: Where, ranges: Mapping[str, tuple[int | None, int | None]]) ->
     condition, then, otherwise = expr.args
     first, second = _interval(then, ranges), _interval(otherwise, ranges)
     if isinstance(condition, StrictLessThan | LessThan) and condition.lhs == then:
-        first = first[0], min(first[1], _interval(condition.rhs, ranges)[1])
+        first = first[0], min(first[1], _interval(cast(Expr, condition.rhs), ranges)[1])
     return _union(first, second)
 
 
@@ -88,7 +89,7 @@ def _near(quotient: FloorDiv, ranges: Mapping[str, tuple[int | None, int | None]
 
 
 def _number(expr: Expr) -> Interval:
-    if expr.is_Rational:
+    if isinstance(expr, Rational):
         end = (0, Fraction(int(expr.p), int(expr.q)))
         return end, end
     value = abs(float(expr)) if expr.is_comparable else inf

@@ -7,11 +7,16 @@ none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
 import sympy
-from sympy import Expr, Function, Integer, Symbol
+from sympy import Basic, Expr, Function, Integer, Symbol
+from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
 
 Formula = Expr | Boolean
+Kept = TypeVar("Kept", bound=Basic)
 
 
 def _index(name: str) -> Symbol:
@@ -38,7 +43,24 @@ MAX_LENGTH = 2**30  # the launcher refuses longer sequences by name
 MAX_PARAM = 2**29  # and integer params larger than this in size
 
 
-class FloorDiv(Function):
+class OwnFunction(Function):
+    """Base of our own functions, typed as they are used.
+
+    sympy's annotations say that a call of a Function gives a class, and that arguments are Basic.
+    """
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, *args: Basic | complex, **options: bool) -> Expr: ...
+
+        @property
+        def args(self) -> tuple[Any, ...]: ...
+
+        @classmethod
+        def eval(cls, *args: Any, **options: Any) -> Any: ...
+
+
+class FloorDiv(OwnFunction):
     """floor(a / b), for integers and reals alike; FloorDiv(x, 1) is floor(x)."""
 
     nargs = 2
@@ -54,7 +76,7 @@ class FloorDiv(Function):
         return None
 
 
-class FloorMod(Function):
+class FloorMod(OwnFunction):
     """a - b * floor(a / b): the sign follows b, as in Python."""
 
     nargs = 2
@@ -70,7 +92,7 @@ class FloorMod(Function):
         return True if all(arg.is_integer for arg in self.args) else None
 
 
-class Where(Function):
+class Where(OwnFunction):
     """Where(condition, a, b): a where the condition holds, b elsewhere."""
 
     nargs = 3
@@ -88,7 +110,7 @@ class Where(Function):
         return True if self.args[1].is_real and self.args[2].is_real else None
 
 
-class Read(Function):
+class Read(OwnFunction):
     """Read(tensor, i, j, ...): an element of a user tensor; 0 for an index outside its shape.
 
     The tensor is a Symbol whose assumptions say what its elements are (integer=True for int and
@@ -114,7 +136,7 @@ class Read(Function):
         return True
 
 
-class sigmoid(Function):
+class sigmoid(OwnFunction):
     """1 / (1 + exp(-x))."""
 
     nargs = 1
@@ -126,7 +148,7 @@ class sigmoid(Function):
 
 def nonzero(x: Expr) -> Boolean:
     """The condition x != 0."""
-    return sympy.Ne(x, 0)
+    return cast(Boolean, sympy.Ne(x, 0))
 
 
 def exp2(x: Expr) -> Expr:
@@ -137,6 +159,31 @@ def exp2(x: Expr) -> Expr:
 def log2(x: Expr) -> Expr:
     """The logarithm of x to base 2."""
     return sympy.log(x) / sympy.log(2)
+
+
+def symbols_in(formula: Basic) -> set[Symbol]:
+    """The symbols that a formula speaks of; sympy calls them no more than Basic."""
+    return cast(set[Symbol], formula.free_symbols)
+
+
+def names_in(*formulas: Basic | None) -> set[str]:
+    """The names that formulas speak of."""
+    return {s.name for formula in formulas if formula is not None for s in symbols_in(formula)}
+
+
+def arguments(formula: Basic) -> tuple[Expr, ...]:
+    """The arguments of arithmetic, which are formulas; sympy calls them no more than Basic."""
+    return cast(tuple[Expr, ...], formula.args)
+
+
+def replaced(formula: Kept, changes: Mapping[Any, Basic]) -> Kept:
+    """A formula with every part that is a key of `changes` replaced, of the kind that it was."""
+    return cast(Kept, formula.xreplace(changes))
+
+
+def sign_of(relation: Relational) -> str:
+    """How a relation compares: == != < <= > or >=; sympy declares it on no common class."""
+    return cast(Any, relation).rel_op
 
 
 def tensor_symbol(name: str, dtype: str) -> Symbol:

@@ -81,6 +81,7 @@ def _derived(kernel: Kernel) -> list[str]:
     for stmt in kernel.body:
         if (
             isinstance(stmt, Let)
+            and isinstance(stmt.value, Formula)
             and not stmt.axes
             and stmt.name not in ("h_kv", "q_first")
             and _is_range(stmt, kernel)
@@ -88,7 +89,7 @@ def _derived(kernel: Kernel) -> list[str]:
             lines.append(
                 f"    {stmt.name} = {formula_text(stmt.value.expr)}"
                 + (f"      ({stmt.note})" if stmt.note else "")
-            )  # type: ignore[union-attr]
+            )
         if isinstance(stmt, Loop):
             ranges = ", ".join(
                 f"[{formula_text(p.start)}, {formula_text(p.stop)})" for p in stmt.pieces

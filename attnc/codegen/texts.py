@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy
-from sympy import Basic
+from sympy import Expr
 
 SMALLEST_NORMAL, LARGEST = 1.1754943508222875e-38, 3.4028234663852886e38  # float32
 COMPARISON, SUM, PRODUCT, UNARY, ATOM = 0, 1, 2, 3, 4  # how tightly a text binds
@@ -66,7 +66,7 @@ def rank(text: Text) -> tuple[bool, bool, str]:
     return text.text[0] in "-0123456789", text.text.isupper(), text.text.lstrip("(")
 
 
-def number(value: Basic) -> str:
+def number(value: Expr) -> str:
     """A number as Triton may read it.
 
     A float below the normal range would turn its expression into float64.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import sympy
 from sympy import Basic, Expr, Symbol
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import And, BooleanFalse, BooleanTrue, Not, Or
 
-from attnc.symbols import FloorDiv, FloorMod, Read, Where, sigmoid
+from attnc.symbols import FloorDiv, FloorMod, Read, Where, arguments, sigmoid, sign_of
 
 FUNCTIONS = {
     sympy.tanh: "torch.tanh",
@@ -34,7 +35,7 @@ class TorchText:
             case BooleanTrue() | BooleanFalse():
                 return f"torch.tensor({bool(formula)})"
             case _ if formula.is_number:
-                return _number(formula)
+                return _number(cast(Expr, formula))
             case sympy.Add():
                 return self._sum(formula)
             case sympy.Mul():
@@ -47,12 +48,15 @@ class TorchText:
             case Not():
                 return f"~{self.print(formula.args[0])}"
             case Relational():
-                return f"({self.print(formula.lhs)} {formula.rel_op} {self.print(formula.rhs)})"
+                left, right = self.print(formula.lhs), self.print(formula.rhs)
+                return f"({left} {sign_of(formula)} {right})"
             case _:
                 return self._function(formula)
 
     def _sum(self, formula: Expr) -> str:
-        terms = sorted(formula.args, key=lambda term: (term.could_extract_minus_sign(), str(term)))
+        terms = sorted(
+            arguments(formula), key=lambda term: (term.could_extract_minus_sign(), str(term))
+        )
         text = self.print(terms[0])
         for term in terms[1:]:
             minus = term.could_extract_minus_sign()
@@ -71,11 +75,10 @@ class TorchText:
             if isinstance(factor, sympy.Pow) and factor.exp == -1
         ]
         if above[:1] == [sympy.S.NegativeOne] and len(above) > 1:
-            return (
-                f"(-{self._product(sympy.Mul(*formula.args[1:]))})"
-                if len(formula.args) > 2
-                else f"(-{self.print(formula.args[1])})"
-            )
+            _, first, *others = arguments(formula)
+            positive = sympy.Mul(first, *others)
+            text = self._product(positive) if others else self.print(first)
+            return f"(-{text})"
         text = " * ".join(self.print(factor) for factor in above) or "1.0"
         for divisor in below:
             text += f" / {self.print(divisor)}"
@@ -119,9 +122,9 @@ class TorchText:
                 return f"{FUNCTIONS[type(formula)]}({args})"
 
 
-def _number(value: Basic) -> str:
+def _number(value: Expr) -> str:
     if value.is_Integer:
-        return f"({int(value)})" if value < 0 else str(int(value))
+        return f"({int(value)})" if int(value) < 0 else str(int(value))
     text = repr(float(value))
     return f"({text})" if value.is_negative else text
 

@@ -12,7 +12,7 @@ from attnc.codegen.texts import ATOM, PRODUCT, UNARY, Text, union, widen
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
 from attnc.ir.position_ranges import Range
 from attnc.ranges import bounds
-from attnc.symbols import FloorDiv, FloorMod, Where, sigmoid
+from attnc.symbols import FloorDiv, FloorMod, Where, arguments, sigmoid
 
 PRECISE = {sympy.tanh: "tanh", sympy.exp: "exp", sympy.log: "log", sigmoid: "sigmoid"}
 PLAIN = {Exp2: "tl.exp2", Log2: "tl.log2", sympy.Abs: "tl.abs"}
@@ -130,7 +130,7 @@ def _where(printer: Printer, formula: Where, order: Order) -> Text:
 
 def _floor(printer: Printer, formula: Basic, order: Order) -> Text:
     """Triton's // and % truncate towards zero; that is the floor where nothing is negative."""
-    a, b = formula.args
+    a, b = arguments(formula)
     divides = isinstance(formula, FloorDiv)
     if not (a.is_integer and b.is_integer):
         return _real_floor(printer, a, b, divides, order)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import sympy
 from sympy import Basic, Expr, Symbol
@@ -31,7 +32,7 @@ from attnc.codegen.texts import (
 from attnc.codegen.triton_functions import Order, binary, print_function, print_power
 from attnc.ir.position_ranges import LEAST, MOST, Range, tightest
 from attnc.ranges import floored_part
-from attnc.symbols import FloorMod
+from attnc.symbols import FloorMod, arguments, names_in, sign_of
 
 Signed = tuple[str, Text]
 
@@ -49,7 +50,7 @@ class TritonText:
 
     def over(self, formula: Basic, axes: Sequence[str]) -> str:
         """The formula as a text that broadcasts against a tile with these axes."""
-        self.scalar = not any(self.names[s.name].axes for s in formula.free_symbols)
+        self.scalar = not any(self.names[name].axes for name in names_in(formula))
         return widen(self.print(formula, tuple(axes)), tuple(axes))
 
     def print(self, formula: Basic, order: Order) -> Text:
@@ -63,13 +64,13 @@ class TritonText:
 
     def is_long(self, formula: Basic) -> bool:
         """Whether a formula reads a 64-bit integer, which makes what it meets 64-bit too."""
-        return any(self.names[symbol.name].long for symbol in formula.free_symbols)
+        return any(self.names[name].long for name in names_in(formula))
 
     def _passes_32_bits(self, formula: Basic) -> bool:
         """Whether an integer sum or product of a wide formula needs 64 bits."""
         if not self.wide or self.casting or not formula.args or not formula.is_integer:
             return False
-        low, high = tightest(formula, self.ranges)
+        low, high = tightest(cast(Expr, formula), self.ranges)
         return low is None or high is None or low < LEAST or high > MOST
 
     def _print(self, formula: Basic, order: Order) -> Text:
@@ -77,7 +78,7 @@ class TritonText:
             case Symbol():
                 return self._name(formula)
             case _ if formula.is_number:
-                return Text(number(formula), UNARY if formula.is_negative else ATOM, ())
+                return Text(number(cast(Expr, formula)), UNARY if formula.is_negative else ATOM, ())
             case sympy.Add():
                 return self._sum(formula, order)
             case sympy.Mul():
@@ -105,7 +106,7 @@ class TritonText:
 
     def _sum(self, formula: Expr, order: Order) -> Text:
         signed: list[Signed] = []
-        for term in formula.args:
+        for term in arguments(formula):
             negative = term.could_extract_minus_sign()
             signed.append(
                 ("-" if negative else "+", self.print(-term if negative else term, order))
@@ -128,8 +129,9 @@ class TritonText:
             # a visible multiple of the tile changes how Triton lays out masks: 45 spills on sm_80
             x, step = multiple.args
             return self.print(x - FloorMod(x, step), order)
-        coefficient = sympy.Mul(*(factor for factor in formula.args if factor.is_number))
-        rest = [factor for factor in formula.args if not factor.is_number]
+        factors = arguments(formula)
+        coefficient = sympy.Mul(*(factor for factor in factors if factor.is_number))
+        rest = [factor for factor in factors if not factor.is_number]
         divisors = [f.base for f in rest if isinstance(f, sympy.Pow) and f.exp == -1]
         above = [f for f in rest if not (isinstance(f, sympy.Pow) and f.exp == -1)]
         negative = coefficient == -1
@@ -171,16 +173,16 @@ class TritonText:
         return Text(f"{part.within(ATOM)} == 0", COMPARISON, part.axes)
 
     def _relation(self, formula: Relational, order: Order) -> Text:
-        left, right = formula.lhs, formula.rhs
-        if formula.rel_op in ("==", "!=") and isinstance(left, FloorMod) and right == 0:
+        left, right, sign = formula.lhs, formula.rhs, sign_of(formula)
+        if sign in ("==", "!=") and isinstance(left, FloorMod) and right == 0:
             # whether a remainder is zero does not depend on the sign that Triton gives it
-            first = binary(self, "%", *left.args, order)
+            first = binary(self, "%", left.args[0], left.args[1], order)
         else:
             first = self.print(left, order)
         second = self.print(right, order)
         axes = union([first, second], order)
         sides = (side.widened(axes, SUM).text for side in (first, second))
-        text = f" {formula.rel_op} ".join(sides)
+        text = f" {sign} ".join(sides)
         if not axes and not self.scalar and not (left.is_integer and right.is_integer):
             # the interpreter cannot widen a scalar comparison of floats
             text = f"tl.cast({text}, tl.int32) != 0"

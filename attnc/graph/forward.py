@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from sympy import Basic, Expr, Integer, Symbol, Tuple, exp
 from sympy.logic.boolalg import And, Boolean
@@ -22,7 +23,7 @@ from attnc.graph.operations import (
     symbol_of,
 )
 from attnc.spec.schema import AttentionSpec, Tensor
-from attnc.symbols import Read
+from attnc.symbols import Read, replaced
 
 VARIES = {
     "b": frozenset("b"),
@@ -59,7 +60,7 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
     v = build.add("v", Input("v", ("b", "g", "k", "e")))
     dot = build.add("qk", Contract((q, k), ("b", "g", "r", "q", "k")))
     dots = symbols.value_symbol(dot)
-    mask = And(build.values_for(spec.mask), *build.conditions())
+    mask = And(cast(Boolean, build.values_for(spec.mask)), *build.conditions())
     build.varies[dot] = frozenset("bgrqk")
     formula = spec.score.xreplace({symbols.score: symbols.scale * dots})
     logits = build.add("logits", Map(build.values_for(formula), AXES[:5], mask))
@@ -104,7 +105,7 @@ class _Builder:
         reads = sorted(formula.atoms(Read), key=lambda read: (_depth(read), str(read)))
         known: dict[Basic, Expr] = {}
         for read in reads:
-            known[read] = self._read(read.xreplace(known))
+            known[read] = self._read(replaced(read, known))
         formula = formula.xreplace(known)
         if isinstance(formula, Boolean):
             return formula

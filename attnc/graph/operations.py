@@ -18,7 +18,7 @@ from sympy import Basic, Expr, Symbol, true
 from sympy.logic.boolalg import Boolean
 
 from attnc.spec.schema import AttentionSpec
-from attnc.symbols import value_symbol
+from attnc.symbols import names_in, value_symbol
 
 AXES = ("b", "g", "r", "q", "k", "d", "e")  # canonical order
 BATCH_AXES = frozenset("bgr")  # in both operands of the score contraction, or grouped
@@ -120,12 +120,8 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
             formulas = (formula, where)
         case LogSumExp(operand, _, _, where):
             formulas = (Symbol(operand), where)
-    names = (
-        symbol.name
-        for formula in formulas
-        for symbol in sorted(formula.free_symbols, key=lambda s: s.name)
-    )
-    return tuple(dict.fromkeys(name for name in names if name in values))
+    names = (name for formula in formulas for name in sorted(names_in(formula)) if name in values)
+    return tuple(dict.fromkeys(names))
 
 
 def symbol_of(name: str, operation: Operation) -> Symbol:

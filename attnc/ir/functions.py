@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from sympy import Function, Symbol
+from sympy import Symbol
 
+from attnc.symbols import OwnFunction
 from attnc.symbols import value_symbol as tile_symbol
 
 __all__ = ["Anchor", "Clamp", "Exp2", "InverseOrZero", "Log2", "new", "old", "tile_symbol"]
 
 
-class Exp2(Function):
+class Exp2(OwnFunction):
     """2 to the x; sympy's Pow would merge 2**a * 2**b."""
 
     nargs = 1
@@ -17,28 +18,28 @@ class Exp2(Function):
     is_positive = True
 
 
-class Log2(Function):
+class Log2(OwnFunction):
     """log2(x), as the hardware has it; log2(0) = -inf."""
 
     nargs = 1
     is_real = True
 
 
-class Anchor(Function):
+class Anchor(OwnFunction):
     """x, but 0 where x is -inf: what exponents of an empty row are taken against."""
 
     nargs = 1
     is_real = True
 
 
-class InverseOrZero(Function):
+class InverseOrZero(OwnFunction):
     """1 / x, but 0 where x is 0: a row without visible keys divides by nothing."""
 
     nargs = 1
     is_real = True
 
 
-class Clamp(Function):
+class Clamp(OwnFunction):
     """Clamp(x, lo, hi) = min(max(x, lo), hi)."""
 
     nargs = 3

@@ -6,6 +6,7 @@ The launcher's limits, and what follows from them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from sympy import Expr, Symbol
 
@@ -64,7 +65,7 @@ def learn(let: Let, ranges: dict[str, Range]) -> None:
     if let.name in KNOWN:
         return
     if let.dtype in ("i32", "i64") and isinstance(let.value, Formula):
-        ranges[let.name] = tightest(let.value.expr, ranges)
+        ranges[let.name] = tightest(cast(Expr, let.value.expr), ranges)
     elif let.dtype in LOADED:
         ranges[let.name] = LOADED[let.dtype]
 
@@ -74,10 +75,10 @@ def tightest(formula: Expr, ranges: Mapping[str, Range]) -> Range:
     low, high = bounds(formula, ranges)
     if low is not None and high is not None and low >= LEAST and high <= MOST:
         return low, high
-    rows = [symbol for symbol in formula.free_symbols if symbol.name in _BEFORE_END]
+    rows = [symbol for symbol in symbols.symbols_in(formula) if symbol.name in _BEFORE_END]
     if not rows or _Q_LEN not in formula.free_symbols:
         return low, high
-    back = formula.xreplace({symbol: _BEFORE_END[symbol.name] for symbol in rows})
+    back = symbols.replaced(formula, {symbol: _BEFORE_END[symbol.name] for symbol in rows})
     other_low, other_high = bounds(back, {**ranges, **_BEHIND})
     lows = [end for end in (low, other_low) if end is not None]
     highs = [end for end in (high, other_high) if end is not None]

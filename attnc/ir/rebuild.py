@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from sympy import Basic, Symbol
 
@@ -24,18 +25,9 @@ from attnc.ir.nodes import (
     Store,
     Value,
 )
+from attnc.symbols import names_in, replaced, symbols_in
 
-Rewrite = Callable[[Basic], Basic]
-
-
-def names_in(*formulas: Basic | None) -> set[str]:
-    """The names that formulas speak of."""
-    return {
-        symbol.name
-        for formula in formulas
-        if formula is not None
-        for symbol in formula.free_symbols
-    }
+Rewrite = Callable[[Basic], Any]  # gives a formula of the kind that it was given
 
 
 def reads_of_value(value: Value) -> set[str]:
@@ -138,11 +130,9 @@ def substitution(by_name: Mapping[str, Basic]) -> Rewrite:
 
     def rewrite(formula: Basic) -> Basic:
         found = {
-            symbol: by_name[symbol.name]
-            for symbol in formula.free_symbols
-            if symbol.name in by_name
+            symbol: by_name[symbol.name] for symbol in symbols_in(formula) if symbol.name in by_name
         }
-        return formula.xreplace(found) if found else formula
+        return replaced(formula, found) if found else formula
 
     return rewrite
 

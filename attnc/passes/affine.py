@@ -15,7 +15,7 @@ from math import gcd, lcm
 
 from sympy import Add, Expr, Integer, Mul, Rational, Symbol
 
-from attnc.symbols import FloorDiv
+from attnc.symbols import FloorDiv, replaced
 
 Number = int | Fraction
 
@@ -76,7 +76,7 @@ def constant(value: int) -> Affine:
 
 def affine(expr: Expr) -> Affine:
     """Read sympy as a linear form; what is not linear becomes an atom."""
-    if expr.is_Rational:
+    if isinstance(expr, Rational):
         return Affine({}, int(expr.p) if expr.q == 1 else Fraction(int(expr.p), int(expr.q)))
     if expr.is_Float and float(expr).is_integer():
         return Affine({}, int(expr))
@@ -149,7 +149,7 @@ def _substitute_atom(atom: Expr, symbol: Symbol, by: Affine) -> Affine:
         return reduce(product, (substitute(affine(arg), symbol, by) for arg in atom.args))
     if isinstance(atom, FloorDiv):
         return floor_divide(*(substitute(affine(arg), symbol, by) for arg in atom.args))
-    return affine(atom.xreplace({symbol: by.expr()}))
+    return affine(replaced(atom, {symbol: by.expr()}))
 
 
 def direction(form: Affine, symbol: Symbol) -> int | None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from sympy import ITE, Abs, Expr, Implies, Max, Min, Not, Or, Symbol, Xor, preorder_traversal
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import And, Boolean, BooleanFalse, BooleanTrue
 
 from attnc.passes.affine import Affine, affine, in_integers
-from attnc.symbols import FloorDiv, FloorMod, Where
+from attnc.symbols import FloorDiv, FloorMod, Where, arguments, names_in, replaced, sign_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +78,25 @@ class Reader:
             case _ if not self._varies(condition):
                 return Guard(condition if holds else Not(condition))
             case Not():
-                return self.read(condition.args[0], not holds)
+                return self.read(cast(Boolean, condition.args[0]), not holds)
             case And() | Or():
                 parts = tuple(self.read(part, holds) for part in condition.args)
                 return All(parts) if isinstance(condition, And) is holds else Either(parts)
             case Relational():
-                return self._relation(condition if holds else condition.negated)
+                return self._relation(condition if holds else cast(Relational, condition.negated))
             case _:
                 return self._connective(condition, holds)
 
     def _connective(self, condition: Boolean, holds: bool) -> Condition:
+        parts = cast(tuple[Boolean, ...], condition.args)
         match condition:
             case ITE():
-                test, then, other = condition.args
+                test, then, other = parts
                 return self._cases(test, self.read(then, holds), self.read(other, holds))
             case Implies():
-                return self.read(Or(Not(condition.args[0]), condition.args[1]), holds)
+                return self.read(Or(Not(parts[0]), parts[1]), holds)
             case Xor():
-                first, rest = condition.args[0], Xor(*condition.args[1:])
+                first, rest = parts[0], Xor(*parts[1:])
                 return self._cases(first, self.read(rest, not holds), self.read(rest, holds))
             case _:
                 return Opaque()
@@ -109,15 +111,15 @@ class Reader:
         divisor = self._unknown_divisor(relation)
         if divisor is not None:
             known = Symbol(divisor.name, integer=True, positive=True)
-            solved = self._relation(relation.xreplace({divisor: known}))
+            solved = self._relation(replaced(relation, {divisor: known}))
             return Either((All((Guard(divisor > 0), solved)), All((Guard(divisor <= 0), Opaque()))))
-        return self._compare(affine(left) - affine(right), relation.rel_op)
+        return self._compare(affine(left) - affine(right), sign_of(relation))
 
     def _equivalence(self, relation: Relational) -> Condition:
         left, right = relation.args
         if not (isinstance(left, Boolean) and isinstance(right, Boolean)):
             return Opaque()
-        same = relation.rel_op == "=="
+        same = sign_of(relation) == "=="
         return self._cases(left, self.read(right, same), self.read(right, not same))
 
     def _compare(self, difference: Affine, operator: str) -> Condition:
@@ -168,7 +170,8 @@ class Reader:
     def _nested_choice(self, form: Affine) -> Expr | None:
         """A min, max, abs or where deep inside a term."""
         atoms = [atom for atom in form.terms if atom.args and self._varies(atom)]
-        return next((e for a in atoms for e in preorder_traversal(a) if self._is_choice(e)), None)
+        parts = (cast(Expr, part) for atom in atoms for part in preorder_traversal(atom))
+        return next((part for part in parts if self._is_choice(part)), None)
 
     def _is_choice(self, expr: Expr) -> bool:
         return isinstance(expr, Where | Max | Min | Abs) and self._varies(expr)
@@ -187,7 +190,7 @@ class Reader:
         whole = form.expr()
         cases: list[Condition] = []
         for value, condition in _cases_of(choice):
-            inside = affine(whole.xreplace({choice: value}))
+            inside = affine(replaced(whole, {choice: value}))
             cases.append(All((self.read(condition), self._at_most_zero(inside))))
         return Either(tuple(cases))
 
@@ -201,12 +204,13 @@ class Reader:
         return None
 
     def _varies(self, formula: Expr | Boolean) -> bool:
-        return any(symbol.name in self.varying for symbol in formula.free_symbols)
+        return any(name in self.varying for name in names_in(formula))
 
 
 def _options(choice: Expr) -> tuple[Expr, ...]:
     """The values of which a max, min or abs is the largest or smallest."""
-    return (choice.args[0], -choice.args[0]) if isinstance(choice, Abs) else choice.args
+    values = arguments(choice)
+    return (values[0], -values[0]) if isinstance(choice, Abs) else values
 
 
 def _cases_of(choice: Expr) -> Iterable[tuple[Expr, Boolean]]:

@@ -29,14 +29,9 @@ class DropAliases:
         body: list[Stmt] = []
         for stmt in kernel.body:
             stmt = map_stmt(stmt, substitution(known))
-            if _is_alias(stmt):
-                known[stmt.name] = stmt.value.expr
-            else:
-                body.append(stmt)
+            match stmt:
+                case Let(name, Formula(Symbol() as original), axes=()):
+                    known[name] = original
+                case _:
+                    body.append(stmt)
         return replace(kernel, body=tuple(body))
-
-
-def _is_alias(stmt: Stmt) -> bool:
-    if not isinstance(stmt, Let) or stmt.axes or not isinstance(stmt.value, Formula):
-        return False
-    return isinstance(stmt.value.expr, Symbol)

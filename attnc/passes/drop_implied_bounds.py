@@ -8,7 +8,7 @@ tile (a head that is switched off) has emptied the loop's range where it fails.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from sympy import Symbol
 from sympy.logic.boolalg import And, Boolean
@@ -62,7 +62,7 @@ class DropImpliedBounds:
         reductions = tuple(replace(r, where=short[r.where]) for r in loop.reductions)
         conditions = {str(r.where) for r in reductions}
         body = tuple(
-            replace(let, value=Formula(self._needed(let.value.expr, loop, kernel)))
+            replace(let, value=Formula(self._needed(cast(Boolean, let.value.expr), loop, kernel)))
             if let.name in conditions and isinstance(let.value, Formula)
             else let
             for let in loop.body

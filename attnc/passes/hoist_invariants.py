@@ -7,7 +7,7 @@ but not an integer division, which becomes a call of many instructions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from sympy import Basic, Expr
 
@@ -79,6 +79,6 @@ class _Hoisted:
             stem = "row_term" if axes else "call_term"
             taken = [*self.axes, *(let.name for let in self.known.values())]
             name = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, 99))) if n not in taken)
-            self.known[formula] = Let(name, Formula(formula), axes, dtype)
+            self.known[formula] = Let(name, Formula(cast(Expr, formula)), axes, dtype)
             self.fresh.append(self.known[formula])
         return tile_symbol(self.known[formula].name, dtype)

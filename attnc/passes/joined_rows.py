@@ -43,10 +43,11 @@ def _reaches_next(low: Edge, high: Edge, way: int, box: Box) -> tuple[bool, Affi
     moved = tuple(substitute(form, box.x, following) for form in low)
     if any(box.implies(one, other) for one, other in product(moved, high)):
         return True, None
-    width = high[0] - low[0]
+    first = low[0]
+    width = high[0] - first
     if len(low) > 1 or len(high) > 1 or any(mentions(atom, box.x) for atom in width.terms):
         return False, None
-    one_by_one = moved[0] - low[0] == constant(1)
+    one_by_one = moved[0] - first == constant(1)
     return one_by_one, None if box.proves(width - 1) else width
 
 

@@ -93,7 +93,9 @@ def _either(guard: Boolean, then: KeyRange, other: KeyRange) -> KeyRange:
     every_lo = every_hi = None
     if then.every_hi is not None or other.every_hi is not None:
         sides = [
-            (r.lo, ZERO_EXPR) if r.every_lo is None else (r.every_lo, r.every_hi)
+            (r.lo, ZERO_EXPR)
+            if r.every_lo is None or r.every_hi is None
+            else (r.every_lo, r.every_hi)
             for r in (then, other)
         ]
         (lo, hi), (other_lo, other_hi) = sides

@@ -37,7 +37,7 @@ from attnc.ir.nodes import (
     Update,
 )
 from attnc.ir.rebuild import axes_by_name
-from attnc.symbols import Where
+from attnc.symbols import Where, names_in, replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class _Lowering:
         )
         element = self._hidden_adds_nothing(reduction)
         anchor = self._anchor_of(reduction.follows)
-        element = element.xreplace({tile_symbol(reduction.follows): anchor})
+        element = replaced(element, {tile_symbol(reduction.follows): anchor})
         rescale = self._rescale(reduction, anchor)
         carried = tile_symbol(reduction.name)
         weights, values = _dot_operands(element, reduction, self.varies)
@@ -187,7 +187,7 @@ class _Lowering:
 
     def _axes(self, formula: Basic) -> frozenset[str]:
         return frozenset().union(
-            *(self.varies.get(s.name, frozenset()) for s in formula.free_symbols)
+            *(self.varies.get(name, frozenset()) for name in names_in(formula))
         )
 
     def _bring(self, name: str) -> None:
@@ -202,8 +202,12 @@ class _Lowering:
 
     def _rescale(self, reduction: Reduce, anchor: Symbol) -> Symbol:
         assert reduction.follows is not None and reduction.repair is not None
-        factor = (reduction.repair / tile_symbol(reduction.name)).xreplace(
-            {old(reduction.follows): tile_symbol(reduction.follows), new(reduction.follows): anchor}
+        factor = replaced(
+            reduction.repair / tile_symbol(reduction.name),
+            {
+                old(reduction.follows): tile_symbol(reduction.follows),
+                new(reduction.follows): anchor,
+            },
         )
         return self._let(
             "rescale", Formula(factor), ("q",), note="what was summed against the old maximum"
@@ -219,7 +223,7 @@ class _Lowering:
             return element
         for score, chosen in self.selected.items():
             if _vanishes(element, tile_symbol(score)):
-                return element.xreplace({tile_symbol(score): tile_symbol(chosen)})
+                return replaced(element, {tile_symbol(score): tile_symbol(chosen)})
         visible = reduction.where
         if not isinstance(visible, Symbol):
             visible = self._let("visible", Formula(reduction.where), ("q", "k"), "i1")
@@ -229,11 +233,7 @@ class _Lowering:
 def _only_for_sums(loop: Loop) -> set[str]:
     """Loads that only a weighted sum reads, as its right operand."""
     loads = {let.name for let in loop.body if isinstance(let.value, Load) and {"e"} & set(let.axes)}
-    return {
-        name
-        for name in loads
-        if any(s.name == name for r in loop.reductions for s in r.element.free_symbols)
-    }
+    return loads & names_in(*(reduction.element for reduction in loop.reductions))
 
 
 def _positive_factor(

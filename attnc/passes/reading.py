@@ -8,7 +8,7 @@ from sympy import Basic, Expr, Integer, Symbol
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Formula, Kernel, Let, Load, Loop, Piece, Stmt
-from attnc.symbols import FloorDiv
+from attnc.symbols import FloorDiv, replaced, symbols_in
 
 
 def is_whole(loop: Loop, axis: Axis) -> bool:
@@ -38,7 +38,7 @@ def inline(condition: Boolean, kernel: Kernel, loop: Loop) -> Boolean:
     known = {symbol.name: symbol for symbol in _vocabulary(kernel)}
     while True:
         changes: dict[Basic, Basic] = {}
-        for symbol in condition.free_symbols:
+        for symbol in symbols_in(condition):
             let = lets.get(symbol.name)
             if let is not None and let.axes and isinstance(let.value, Formula):
                 changes[symbol] = let.value.expr
@@ -46,14 +46,14 @@ def inline(condition: Boolean, kernel: Kernel, loop: Loop) -> Boolean:
                 changes[symbol] = known[symbol.name]
         if not changes:
             return condition
-        condition = condition.xreplace(changes)
+        condition = replaced(condition, changes)
 
 
 def _vocabulary(kernel: Kernel) -> Iterator[Symbol]:
     for axis in kernel.axes:
         yield axis.index
         for expr in (axis.size, axis.first, axis.tile):
-            yield from sorted(expr.free_symbols, key=str)
+            yield from sorted(symbols_in(expr), key=str)
 
 
 def names_in(kernel: Kernel) -> set[str]:
@@ -61,7 +61,7 @@ def names_in(kernel: Kernel) -> set[str]:
     found = {axis.index.name for axis in kernel.axes} | {dim.index.name for dim in kernel.grid}
     found |= {buffer.name for buffer in kernel.buffers} | {s.name for s in kernel.scalars}
     for axis in kernel.axes:
-        found |= {s.name for expr in (axis.size, axis.first, axis.tile) for s in expr.free_symbols}
+        found |= names_of(axis.size) | names_of(axis.first) | names_of(axis.tile)
     for statement in kernel.body:
         found |= _names_bound(statement)
     return found
@@ -75,7 +75,7 @@ def _names_bound(statement: Stmt) -> set[str]:
 
 def names_of(formula: Expr | Boolean) -> set[str]:
     """The names in a formula."""
-    return {symbol.name for symbol in formula.free_symbols}
+    return {symbol.name for symbol in symbols_in(formula)}
 
 
 def conjuncts(condition: Boolean) -> tuple[Boolean, ...]:

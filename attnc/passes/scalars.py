@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 from sympy import And, Expr, Ge, Integer, Max, Min
 from sympy.logic.boolalg import Boolean
@@ -27,9 +28,15 @@ def where_all(conditions: list[Boolean], value: Expr) -> Expr:
     """The value where all conditions hold, 0 elsewhere."""
     if not conditions:
         return value
-    unique = list(dict.fromkeys(conditions))
-    condition = unique[0] if len(unique) == 1 else And(*unique, evaluate=False)
-    return Where(condition, value, Integer(0))
+    return Where(all_of(conditions), value, Integer(0))
+
+
+def all_of(conditions: Iterable[Boolean]) -> Boolean:
+    """The conjunction of conditions, left as written."""
+    kept = list(dict.fromkeys(conditions))
+    if len(kept) == 1:
+        return kept[0]
+    return cast(Any, And)(*kept, evaluate=False)  # an option that sympy does not declare
 
 
 def at_most(one: Affine, other: Affine) -> Boolean:

@@ -9,7 +9,7 @@ from attnc.passes.affine import product as multiply
 from attnc.passes.box import Box
 from attnc.passes.conditions import AtMostZero
 from attnc.passes.regions import Region
-from attnc.symbols import FloorDiv
+from attnc.symbols import FloorDiv, arguments, names_in
 
 
 def solve(box: Box, atom: AtMostZero, varying: frozenset[str]) -> Region | None:
@@ -34,8 +34,7 @@ def solve(box: Box, atom: AtMostZero, varying: frozenset[str]) -> Region | None:
 
 def _varies_beyond(box: Box, expr: Expr, varying: frozenset[str]) -> bool:
     """Whether an atom depends on the tile's elements through more than their positions."""
-    names = {symbol.name for symbol in expr.free_symbols}
-    return bool((names & varying) - {box.x.name, box.y.name})
+    return bool((names_in(expr) & varying) - {box.x.name, box.y.name})
 
 
 def _moves_by_parts(bound: Affine, x: Symbol) -> bool:
@@ -85,6 +84,6 @@ def _solvable(expr: Expr, unknown: Symbol) -> Expr | None:
 
 def _without_floor(floor: Expr, bound: Affine, at_most: bool) -> Affine:
     """A // c <= bound as A - c * bound - c + 1 <= 0;  a // c >= bound as c * bound - a <= 0."""
-    numerator, divisor = (affine(arg) for arg in floor.args)
+    numerator, divisor = (affine(arg) for arg in arguments(floor))
     edge = multiply(bound, divisor)
     return numerator - edge - divisor + 1 if at_most else edge - numerator

@@ -14,6 +14,7 @@ from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Dot, Kernel, Let, Level, Load, Loop, Start, Stmt, Store, Update
 from attnc.ir.rebuild import axes_by_name, map_value, reads_of_value, substitution
+from attnc.symbols import replaced
 
 SMALLEST = 16  # the least that a matrix unit takes
 
@@ -154,5 +155,5 @@ class _Split:
         index = tuple(
             piece.index if position == self.axis.index else position for position in store.index
         )
-        guard = self._guard(store.guard.xreplace({self.axis.index: piece.index}), piece)
+        guard = self._guard(replaced(store.guard, {self.axis.index: piece.index}), piece)
         return Store(store.buffer, index, store.value + self.suffixes[i], guard)

@@ -17,6 +17,7 @@ from sympy.logic.boolalg import And, Boolean, Or
 
 from attnc.ir.nodes import Axis, Collapse, Kernel, Let, Level, Load, Loop, Reduce, Stmt
 from attnc.passes.reading import conjuncts, is_tail_test, names_of, reached
+from attnc.symbols import sign_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def _is_inside(condition: Boolean, axis: Axis, edges: set[str]) -> bool:
         return False
     edge = condition.rhs
     is_edge = isinstance(edge, Symbol) and edge.name in edges
-    return is_tail_test(condition, axis) or (is_edge and condition.rel_op in ("<", ">="))
+    return is_tail_test(condition, axis) or (is_edge and sign_of(condition) in ("<", ">="))
 
 
 def _edges(loop: Loop, kernel: Kernel) -> set[str]:

@@ -18,6 +18,7 @@ from sympy import Expr
 from attnc.ir.functions import new, old, tile_symbol
 from attnc.ir.nodes import Kernel, Let, Level, Loop, Reduce, Stmt
 from attnc.ir.rebuild import axes_by_name, names_in, reads_of
+from attnc.symbols import replaced
 
 
 class CannotStream(Exception):
@@ -123,7 +124,7 @@ def repair_of(reduction: Reduce, leader: str, varies: set[str]) -> Expr:
     Raises: CannotStream where no such map exists.
     """
     m = tile_symbol(leader)
-    before, after = (reduction.element.xreplace({m: moved(leader)}) for moved in (old, new))
+    before, after = (replaced(reduction.element, {m: moved(leader)}) for moved in (old, new))
     factor = sympy.powsimp(after / before)
     if names_in(factor) & varies:
         factor = sympy.simplify(factor)

@@ -20,8 +20,8 @@ from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Formula, Let, Piece
 from attnc.passes.key_ranges import KeyRange
-from attnc.passes.scalars import largest, smallest
-from attnc.symbols import FloorDiv, Where
+from attnc.passes.scalars import all_of, largest, smallest
+from attnc.symbols import FloorDiv, Where, replaced
 
 ZERO = Integer(0)
 
@@ -101,7 +101,7 @@ class TileWriter:
         lo = self.scope.let(
             f"{keys}_lo{suffix}", found.lo, f"first {self.column} that some {self.row} sees"
         )
-        shown = found.hi.xreplace({found.lo: lo}) if found.lo.args else found.hi
+        shown = replaced(found.hi, {found.lo: lo}) if found.lo.args else found.hi
         hi = self.scope.let(
             f"{keys}_hi{suffix}",
             shown,
@@ -226,7 +226,7 @@ class TileWriter:
         touches = Le(found.every_lo, before.every_hi, evaluate=False)
         if before.every_lo != ZERO:
             later = Ge(found.every_lo, before.every_lo, evaluate=False)
-            touches = And(later, touches, evaluate=False)
+            touches = all_of((later, touches))
         both = stops[-1] if starts[-1] == ZERO else largest([starts[-1], stops[-1]])
         return Where(touches, both, start)
 

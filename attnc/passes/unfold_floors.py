@@ -15,7 +15,7 @@ from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Kernel, Level, Loop
 from attnc.ir.rebuild import axes_by_name, names_in
-from attnc.symbols import FloorDiv
+from attnc.symbols import FloorDiv, arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,11 @@ def _block_equality(part: Boolean, moving: set[str]) -> tuple[FloorDiv, Expr] | 
     """The sides of floor(key / c) == row, c a positive number."""
     if not isinstance(part, Eq):
         return None
-    for side, other in (part.args, part.args[::-1]):
-        positive = isinstance(side, FloorDiv) and side.args[1].is_Integer and side.args[1] > 0
-        if positive and names_in(side) & moving and not names_in(other) & moving:
+    left, right = arguments(part)
+    for side, other in ((left, right), (right, left)):
+        if not (isinstance(side, FloorDiv) and side.args[1].is_Integer and side.args[1] > 0):
+            continue
+        if names_in(side) & moving and not names_in(other) & moving:
             return side, other
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import sympy
 from sympy import Basic, Expr, Integer
@@ -17,6 +17,7 @@ from sympy.core.relational import Relational
 
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
 from attnc.ir.position_ranges import KNOWN, LEAST, MOST, Range, learn, scalar_ranges, tightest
+from attnc.symbols import arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def _widen(let: Let, ranges: dict[str, Range]) -> Let:
         return let
     expr = _one_sided(let.value.expr, ranges)
     wide = not all(_fits(part, ranges) for part in _read_values(expr))
-    dtype = "i64" if integer and not _fits(expr, ranges) else let.dtype
+    dtype = "i64" if integer and not _fits(cast(Expr, expr), ranges) else let.dtype
     return replace(let, value=replace(let.value, expr=expr, wide=wide), dtype=dtype)
 
 
@@ -63,10 +64,10 @@ def _one_sided(formula: Basic, ranges: dict[str, Range]) -> Basic:
     """Compare a difference with 0 where it fits and a side does not."""
     changed = {}
     for relation in formula.atoms(Relational):
-        sides = (relation.lhs, relation.rhs)
+        left, right = sides = arguments(relation)
         if not all(side.is_integer for side in sides) or all(_fits(side, ranges) for side in sides):
             continue
-        difference = relation.lhs - relation.rhs
+        difference = left - right
         if _fits(difference, ranges):
             changed[relation] = relation.func(difference, Integer(0), evaluate=False)
     return formula.xreplace(changed) if changed else formula

@@ -11,6 +11,8 @@ is written out and the factors that do not vary along the keys leave the sum.
 
 from __future__ import annotations
 
+from typing import cast
+
 import sympy
 from sympy import Basic, Expr, Integer, S, Symbol, exp, log, true
 from sympy.logic.boolalg import And, Boolean
@@ -52,7 +54,7 @@ from attnc.ir.position_ranges import KNOWN, learn
 from attnc.ir.rebuild import prune, reads_of_value
 from attnc.plan import buffers
 from attnc.plan.interface import interface_of
-from attnc.symbols import FloorDiv, value_symbol
+from attnc.symbols import FloorDiv, names_in, replaced, value_symbol
 
 Q_BLOCK, Q_FIRST, KV_FIRST = (
     Symbol(name, integer=True, nonnegative=True) for name in ("q_block", "q_first", "kv_first")
@@ -179,7 +181,7 @@ class _KernelPlan:
                 return Let(name, Contract(f"{left}_tile", f"{right}_tile", ("d",)), axes)
             case Map(formula) if not self._reads_reduction(formula):
                 dtype = "i32" if is_integer(operation) else "f32"
-                return Let(name, Formula(formula), axes, dtype, self._origin(name))
+                return Let(name, Formula(cast(Expr, formula)), axes, dtype, self._origin(name))
             case _:
                 return None
 
@@ -195,7 +197,7 @@ class _KernelPlan:
 
     def _reads_reduction(self, formula: Basic) -> bool:
         reductions = {name for phase in self.graph.phases for name in phase}
-        return any(symbol.name in reductions for symbol in formula.free_symbols)
+        return not reductions.isdisjoint(names_in(formula))
 
     # ------------------------------------------------------------ reductions
 
@@ -208,7 +210,8 @@ class _KernelPlan:
             ):
                 return self._weighted_sum(name, weights, values)
             case Map(formula, axes):
-                return [Let(name, Formula(formula), tuple(a for a in TILE_AXES if a in axes))]
+                along = tuple(axis for axis in TILE_AXES if axis in axes)
+                return [Let(name, Formula(cast(Expr, formula)), along)]
             case _:
                 return []
 
@@ -228,9 +231,8 @@ class _KernelPlan:
     def _weighted_sum(self, name: str, weights: str, values: str) -> list[Stmt]:
         operation = self.flow.values[weights]
         assert isinstance(operation, Map)
-        element = _expand_weights(operation.formula.xreplace(self.written_out)) * value_symbol(
-            f"{values}_tile"
-        )
+        shares = cast(Expr, replaced(operation.formula, self.written_out))
+        element = _expand_weights(shares) * value_symbol(f"{values}_tile")
         varies = self.varies | {
             f"{values}_tile": frozenset("ke"),
             ROW_MAX: frozenset("q"),
@@ -260,7 +262,7 @@ class _KernelPlan:
         """The values along the keys that a formula needs, directly or not."""
         by_name = {let.name: let for let in self.lets.values() if "k" in let.axes}
         found: set[str] = set()
-        todo = [symbol.name for symbol in formula.free_symbols]
+        todo = list(names_in(formula))
         while todo:
             let = by_name.get(todo.pop())
             if let is not None and let.name not in found:
