@@ -8,8 +8,8 @@ from attnc import symbols
 from attnc.ir.formula_text import formula_text
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Formula, Kernel, Let, Loop, Program
-from attnc.ir.rebuild import names_in
 from attnc.notation import plain
+from attnc.symbols import names_in
 
 WIDTH = 108
 

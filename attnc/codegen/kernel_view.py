@@ -13,8 +13,8 @@ from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
 from attnc.codegen.value_text import ValueText
 from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Piece, Program, Start, Stmt, Store
-from attnc.ir.rebuild import names_in, reads_of
-from attnc.symbols import value_symbol
+from attnc.ir.rebuild import reads_of
+from attnc.symbols import names_in, value_symbol
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from attnc.codegen.kernel_view import KernelView, view_kernel
 from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
-from attnc.ir.rebuild import names_in
 from attnc.notation import plain
+from attnc.symbols import names_in
 
 TORCH_DTYPES = {
     "f32": "torch.float32",

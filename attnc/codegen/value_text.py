@@ -26,8 +26,7 @@ from attnc.ir.nodes import (
     Value,
 )
 from attnc.ir.position_ranges import learn, scalar_ranges
-from attnc.ir.rebuild import names_in
-from attnc.symbols import value_symbol
+from attnc.symbols import names_in, value_symbol
 
 INTEGERS = ("i32", "i64")
 TYPES = {"i1": "tl.int1", "i32": "tl.int32", "i64": "tl.int64"}

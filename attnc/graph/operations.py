@@ -21,7 +21,6 @@ from attnc.spec.schema import AttentionSpec
 from attnc.symbols import names_in, value_symbol
 
 AXES = ("b", "g", "r", "q", "k", "d", "e")  # canonical order
-BATCH_AXES = frozenset("bgr")  # in both operands of the score contraction, or grouped
 FEATURE_AXES = frozenset("de")
 
 

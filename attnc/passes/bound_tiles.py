@@ -28,13 +28,13 @@ from attnc.passes.reading import (
     is_read_along,
     is_tail_test,
     is_whole,
-    names_in,
-    names_of,
+    names_taken,
     varying_names,
 )
 from attnc.passes.scalars import smallest
 from attnc.passes.spans import spans_of
 from attnc.passes.tile_ranges import Bounds, Scope, TileWriter
+from attnc.symbols import names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class BoundTiles:
         names = {axis.name for axis in kernel.axes}
         if not {self.inner, self.outer} <= names:
             return kernel
-        scope = Scope(names_in(kernel))
+        scope = Scope(names_taken(kernel))
         body: list[Stmt] = []
         for statement in kernel.body:
             if isinstance(statement, Loop) and self._is_whole(statement, kernel):
@@ -118,16 +118,14 @@ def _writer(scope: Scope, inner: Axis) -> TileWriter:
 
 def _used(lets: list[Let], loop: Loop) -> list[Let]:
     """The scalars that the loop needs, directly or through one another."""
-    needed = {
-        name for piece in loop.pieces for name in names_of(piece.start) | names_of(piece.stop)
-    }
+    needed = names_in(*(end for piece in loop.pieces for end in (piece.start, piece.stop)))
     for let in loop.body:
-        needed |= names_of(let.value.guard) if isinstance(let.value, Load) else set()
+        needed |= names_in(let.value.guard) if isinstance(let.value, Load) else set()
     kept: list[Let] = []
     for let in reversed(lets):
         if let.name in needed:
             kept.insert(0, let)
-            needed |= names_of(let.value.expr) if isinstance(let.value, Formula) else set()
+            needed |= names_in(let.value.expr) if isinstance(let.value, Formula) else set()
     return kept
 
 

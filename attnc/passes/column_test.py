@@ -13,7 +13,8 @@ from sympy import Or, Symbol
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Collapse, Formula, Kernel, Let, Load, Loop
-from attnc.passes.reading import is_read_along, names_of, reached
+from attnc.passes.reading import is_read_along, reached
+from attnc.symbols import names_in
 
 
 def add_column_test(
@@ -30,7 +31,7 @@ def add_column_test(
     if not weighted:
         return loop
     body = {let.name: let for let in loop.body}
-    needed = reached(names_of(Or(*wheres)), body)
+    needed = reached(names_in(Or(*wheres)), body)
     test = (
         Let(
             visible,
@@ -65,5 +66,5 @@ def _weighted_loads(loop: Loop, inner: Axis, kernel: Kernel) -> set[str]:
     found: set[str] = set()
     for reduction in loop.reductions:
         if reduction.kind == "sum" and features & set(reduction.axes):
-            found |= reached(names_of(reduction.element), body, features)
+            found |= reached(names_in(reduction.element), body, features)
     return {name for name in found if is_read_along(body[name], inner.name)}

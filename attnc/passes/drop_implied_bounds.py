@@ -16,9 +16,10 @@ from sympy.logic.boolalg import And, Boolean
 from attnc.ir.nodes import Axis, Formula, Kernel, Level, Loop, Stmt
 from attnc.passes.affine import affine
 from attnc.passes.box import Box
-from attnc.passes.reading import conjuncts, inline, is_tail_test, is_whole, names_of, varying_names
+from attnc.passes.reading import conjuncts, inline, is_tail_test, is_whole, varying_names
 from attnc.passes.regions import high_within
 from attnc.passes.spans import spans_of
+from attnc.symbols import names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class DropImpliedBounds:
         """The parts of a condition that the loop's range does not imply."""
         inner, outer = kernel.axis(self.inner), kernel.axis(self.outer)
         varying = varying_names(kernel, loop)
-        kept = [part for part in conjuncts(condition) if names_of(part) & varying]
+        kept = [part for part in conjuncts(condition) if names_in(part) & varying]
         rest = [part for part in kept if not is_tail_test(part, inner)]
         if len(rest) < len(kept) and self._stays_on_axis(And(*rest), inner, outer, kernel, loop):
             kept = rest

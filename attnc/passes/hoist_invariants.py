@@ -14,7 +14,8 @@ from sympy import Basic, Expr
 from attnc.algebra import split_by_axes
 from attnc.ir.functions import tile_symbol
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
-from attnc.ir.rebuild import axes_by_name, names_in
+from attnc.ir.rebuild import axes_by_name
+from attnc.symbols import names_in
 
 VARIES = frozenset({"loop"})
 ROW_POSITIONS = ("q_idx", "q_pos")

@@ -166,7 +166,7 @@ class _Lowering:
         element = replaced(element, {tile_symbol(reduction.follows): anchor})
         rescale = self._rescale(reduction, anchor)
         carried = tile_symbol(reduction.name)
-        weights, values = _dot_operands(element, reduction, self.varies)
+        weights, values = _dot_operands(element, self.varies)
         p = self._named(weights, tuple(a for a in ("q", "k") if a in self._axes(weights)), "p")
         if values is None:
             total = self._let("tile_sum", Collapse("sum", str(p), reduction.over), reduction.axes)
@@ -260,9 +260,7 @@ def _vanishes(element: Expr, score: Symbol) -> bool:
     return bool(slope.is_positive)
 
 
-def _dot_operands(
-    element: Expr, reduction: Reduce, varies: dict[str, frozenset[str]]
-) -> tuple[Expr, str | None]:
+def _dot_operands(element: Expr, varies: dict[str, frozenset[str]]) -> tuple[Expr, str | None]:
     """Split p[q, k] * v[k, e] into its operands; a plain row sum has no second one."""
     features = [
         f for f in sympy.Mul.make_args(element) if varies.get(str(f), frozenset()) - {"q", "k"}

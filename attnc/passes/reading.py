@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sympy import Basic, Expr, Integer, Symbol
+from sympy import Basic, Integer, Symbol
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Formula, Kernel, Let, Load, Loop, Piece, Stmt
-from attnc.symbols import FloorDiv, replaced, symbols_in
+from attnc.symbols import FloorDiv, names_in, replaced, symbols_in
 
 
 def is_whole(loop: Loop, axis: Axis) -> bool:
@@ -56,12 +56,12 @@ def _vocabulary(kernel: Kernel) -> Iterator[Symbol]:
             yield from sorted(symbols_in(expr), key=str)
 
 
-def names_in(kernel: Kernel) -> set[str]:
+def names_taken(kernel: Kernel) -> set[str]:
     """Every name that means something in a kernel."""
     found = {axis.index.name for axis in kernel.axes} | {dim.index.name for dim in kernel.grid}
     found |= {buffer.name for buffer in kernel.buffers} | {s.name for s in kernel.scalars}
     for axis in kernel.axes:
-        found |= names_of(axis.size) | names_of(axis.first) | names_of(axis.tile)
+        found |= names_in(axis.size, axis.first, axis.tile)
     for statement in kernel.body:
         found |= _names_bound(statement)
     return found
@@ -71,11 +71,6 @@ def _names_bound(statement: Stmt) -> set[str]:
     if isinstance(statement, Loop):
         return {part.name for part in (*statement.body, *statement.reductions)}
     return {statement.name} if isinstance(statement, Let) else set()
-
-
-def names_of(formula: Expr | Boolean) -> set[str]:
-    """The names in a formula."""
-    return {symbol.name for symbol in symbols_in(formula)}
 
 
 def conjuncts(condition: Boolean) -> tuple[Boolean, ...]:
@@ -92,9 +87,9 @@ def operands(let: Let) -> set[str]:
     """The names that a let is made of."""
     value = let.value
     if isinstance(value, Load):
-        return names_of(value.guard) | {n for index in value.index for n in names_of(index)}
+        return names_in(value.guard, *value.index)
     if isinstance(value, Formula):
-        return names_of(value.expr)
+        return names_in(value.expr)
     names = (getattr(value, part, None) for part in ("left", "right", "add_to", "value"))
     return {name for name in names if isinstance(name, str)}
 

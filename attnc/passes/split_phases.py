@@ -16,8 +16,8 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import And, Boolean, Or
 
 from attnc.ir.nodes import Axis, Collapse, Kernel, Let, Level, Load, Loop, Reduce, Stmt
-from attnc.passes.reading import conjuncts, is_tail_test, names_of, reached
-from attnc.symbols import sign_of
+from attnc.passes.reading import conjuncts, is_tail_test, reached
+from attnc.symbols import names_in, sign_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,8 @@ def _is_inside(condition: Boolean, axis: Axis, edges: set[str]) -> bool:
 def _edges(loop: Loop, kernel: Kernel) -> set[str]:
     """The scalars that the loop's range was made of (columns and tiles alike)."""
     scalars = {s.name: s for s in kernel.body if isinstance(s, Let) and not s.axes}
-    ends = {
-        name for piece in loop.pieces for end in (piece.start, piece.stop) for name in names_of(end)
-    }
-    return reached(ends, scalars)
+    ends = (end for piece in loop.pieces for end in (piece.start, piece.stop))
+    return reached(names_in(*ends), scalars)
 
 
 def _tests(loop: Loop) -> set[str]:
@@ -119,6 +117,5 @@ def _tests(loop: Loop) -> set[str]:
 def _needed(body: tuple[Let, ...], reductions: tuple[Reduce, ...]) -> tuple[Let, ...]:
     """The lets that something still reads."""
     by_name = {let.name: let for let in body}
-    used = {name for reduction in reductions for name in names_of(reduction.element)}
-    needed = reached(used, by_name)
+    needed = reached(names_in(*(reduction.element for reduction in reductions)), by_name)
     return tuple(let for let in body if let.name in needed)

@@ -17,8 +17,8 @@ from sympy import Expr
 
 from attnc.ir.functions import new, old, tile_symbol
 from attnc.ir.nodes import Kernel, Let, Level, Loop, Reduce, Stmt
-from attnc.ir.rebuild import axes_by_name, names_in, reads_of
-from attnc.symbols import replaced
+from attnc.ir.rebuild import axes_by_name, reads_of
+from attnc.symbols import names_in, replaced
 
 
 class CannotStream(Exception):

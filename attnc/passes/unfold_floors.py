@@ -14,8 +14,8 @@ from sympy import Eq, Expr
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Kernel, Level, Loop
-from attnc.ir.rebuild import axes_by_name, names_in
-from attnc.symbols import FloorDiv, arguments
+from attnc.ir.rebuild import axes_by_name
+from attnc.symbols import FloorDiv, arguments, names_in
 
 
 @dataclass(frozen=True, slots=True)

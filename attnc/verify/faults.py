@@ -32,7 +32,6 @@ from attnc.ir.nodes import (
 from attnc.symbols import FloorDiv, FloorMod, Where, h, kv_len, q_len
 
 Fault = tuple[str, Kernel]
-Change = Callable[[Stmt], Stmt]
 
 
 def all_faults(kernel: Kernel) -> Iterator[Fault]:
