@@ -1,4 +1,4 @@
-"""Random specs: masks, scores, tensors, params, heads, dims, layouts, and the calls to try them with."""
+"""Random specs (masks, scores, tensors, params, heads, dims, layouts) and calls to try them with."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ PARAMS = {
 
 MASKS = st.sampled_from(
     [
-        "causal", "causal(top_left)", "window(7, 3)", "window(inf, 4)", "window(n, 0)", "sliding_window(9)",
-        "sliding_window(n)", "prefix(11)", "prefix(n)", "global_tokens(3)", "global_tokens(n)", "dilated(4, 5)",
-        "documents(ids)", "keep[b, kv_idx]", "(kv_idx < lengths[b])", "(q_pos - kv_idx < width[h])",
-        "(q_idx // 8 == kv_idx // 8)", "(q_pos // 16 >= kv_idx // 16)", "((q_pos - kv_idx) % 5 == 0)",
-        "(abs(q_pos - kv_idx) <= far)", "(2 * kv_idx <= q_pos + 3)", "(kv_idx != 6)", "(kv_idx == 4)",
-        "(h < 1)", "(q_idx % 3 != 1)", "(kv_idx + q_idx < far)", "(far - n < kv_idx)", "(kv_idx * q_idx < 200)",
-        "(where(kv_idx < 8, 3, 20) < q_pos)", "(min(q_pos, far) > kv_idx)", "(max(kv_idx, 3) <= q_idx)",
-        "(exp(w) * kv_idx < q_len)", "(0 <= q_pos <= 30)", "(ids[b, kv_idx] > 0)",
+        "causal", "causal(top_left)", "window(7, 3)", "window(inf, 4)", "window(n, 0)",
+        "sliding_window(9)", "sliding_window(n)", "prefix(11)", "prefix(n)", "global_tokens(3)",
+        "global_tokens(n)", "dilated(4, 5)", "documents(ids)", "keep[b, kv_idx]",
+        "(kv_idx < lengths[b])", "(q_pos - kv_idx < width[h])", "(q_idx // 8 == kv_idx // 8)",
+        "(q_pos // 16 >= kv_idx // 16)", "((q_pos - kv_idx) % 5 == 0)",
+        "(abs(q_pos - kv_idx) <= far)", "(2 * kv_idx <= q_pos + 3)", "(kv_idx != 6)",
+        "(kv_idx == 4)", "(h < 1)", "(q_idx % 3 != 1)", "(kv_idx + q_idx < far)",
+        "(far - n < kv_idx)", "(kv_idx * q_idx < 200)", "(where(kv_idx < 8, 3, 20) < q_pos)",
+        "(min(q_pos, far) > kv_idx)", "(max(kv_idx, 3) <= q_idx)", "(exp(w) * kv_idx < q_len)",
+        "(0 <= q_pos <= 30)", "(ids[b, kv_idx] > 0)",
     ]
 )  # fmt: skip
 
@@ -51,11 +53,13 @@ masks = st.recursive(MASKS, _combined, max_leaves=4)
 
 SCORES = st.sampled_from(
     [
-        "{x}", "softcap({x}, 5)", "alibi({x})", "{x} + bias[h, q_idx, kv_idx]", "{x} + row_bias[b, q_idx]",
-        "{x} + pair[q_idx, kv_idx]", "relative_bias({x}, table)", "{x} * slopes[h]", "{x} * w", "{x} - w * abs(q_pos - kv_idx)",
-        "t5_bias({x}, table, max_distance=40)", "where(kv_idx % 2 == 0, {x}, {x} / 2)", "{x} * log(max(q_pos, 0) + 2)",
-        "{x} * sigmoid({x})", "max({x}, -1.5)", "relu({x})", "{x} * sqrt(kv_idx + 1) / 4", "exp({x} / 8)", "{x} ** 2 / 4",
-        "-{x}", "abs({x})", "{x} + 1 / (kv_idx + 1)", "{x} + exp2(-kv_idx / 8)", "{x} + log2(kv_len + 1)", "0.25",
+        "{x}", "softcap({x}, 5)", "alibi({x})", "{x} + bias[h, q_idx, kv_idx]",
+        "{x} + row_bias[b, q_idx]", "{x} + pair[q_idx, kv_idx]", "relative_bias({x}, table)",
+        "{x} * slopes[h]", "{x} * w", "{x} - w * abs(q_pos - kv_idx)",
+        "t5_bias({x}, table, max_distance=40)", "where(kv_idx % 2 == 0, {x}, {x} / 2)",
+        "{x} * log(max(q_pos, 0) + 2)", "{x} * sigmoid({x})", "max({x}, -1.5)", "relu({x})",
+        "{x} * sqrt(kv_idx + 1) / 4", "exp({x} / 8)", "{x} ** 2 / 4", "-{x}", "abs({x})",
+        "{x} + 1 / (kv_idx + 1)", "{x} + exp2(-kv_idx / 8)", "{x} + log2(kv_len + 1)", "0.25",
         "tanh({x}) * 3", "min({x}, q_idx / 7)", "{x} - slopes[h] * kv_idx",
     ]
 )  # fmt: skip

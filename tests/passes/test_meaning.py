@@ -1,4 +1,7 @@
-"""Every pass of the pipeline keeps what a program means: the numpy interpreter runs it before and after."""
+"""Every pass of the pipeline keeps what a program means.
+
+The numpy interpreter runs it before and after.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ MASKS = {
     "chunked": "mask: causal & (q_pos // 7 == kv_idx // 7)",
     "no interval": "mask: causal & ((q_pos - kv_idx) % 3 == 0)",
     "prefix": "mask: causal | prefix(4)",
-    "documents": "mask: causal & documents(ids)\ntensors: {ids: {shape: [batch, kv_len], dtype: int32}}",
+    "documents": (
+        "mask: causal & documents(ids)\ntensors: {ids: {shape: [batch, kv_len], dtype: int32}}"
+    ),
 }
 SCORES = {
     "plain": "",
