@@ -1,4 +1,4 @@
-"""Random specs (masks, scores, tensors, params, heads, dims, layouts) and calls to try them with."""
+"""Random specs (masks, scores, tensors, params, heads, dims, layouts) and calls to try them."""
 
 from __future__ import annotations
 

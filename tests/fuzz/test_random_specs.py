@@ -23,7 +23,7 @@ def matches_the_reference(trial: Trial) -> None:
     try:
         spec = parse_spec(trial.text)
     except SpecErrors as error:
-        # a random formula may fold to a constant that leaves a declared name unused: that is refused
+        # a formula may fold to a constant that leaves a declared name unused: that is refused
         assert "unused" in str(error) or "never" in str(error) or "always" in str(error), (
             f"{error}\n{trial.text}"
         )
