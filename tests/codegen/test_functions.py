@@ -15,7 +15,9 @@ ULP = 2.0**-23
 SMALLEST_NORMAL = 2.0**-126
 
 
-def through(build: Build, score: str, raw: np.ndarray, dtype: torch.dtype = torch.float32) -> np.ndarray:
+def through(
+    build: Build, score: str, raw: np.ndarray, dtype: torch.dtype = torch.float32
+) -> np.ndarray:
     """score(raw) as the kernel computes it: one query against one key, whose lse is the score."""
     module = build(f"heads: 1\nhead_dim: 16\nscore: {score}").module
     q = torch.zeros(1, 1, len(raw), 16, dtype=dtype)
@@ -82,7 +84,9 @@ def test_half_inputs_may_use_cheaper_forms(build: Build, score: str) -> None:
 def test_floors_of_whole_numbers(build: Build, step: int) -> None:
     module = build(
         "heads: 1\nparams: {step: {type: int}, part: {type: int}}\ncheck: [{step: 1, part: 0}]\n"
-        "score: 0 * score + where(part == 0, (q_pos - 20) // my_step, (q_pos - 20) % my_step)".replace("step:", "my_step:")
+        "score: 0 * score + where(part == 0, (q_pos - 20) // my_step, (q_pos - 20) % my_step)".replace(
+            "step:", "my_step:"
+        )
     ).module
     q, k = torch.zeros(1, 1, 90, 16), torch.zeros(1, 1, 41, 16)
     distance = np.arange(90) + 41 - 90 - 20  # q_pos runs from below 0

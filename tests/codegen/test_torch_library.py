@@ -22,7 +22,9 @@ SPECS = pytest.mark.parametrize("body", [FULL, PLAIN, LAYOUT], ids=["full", "pla
 MODES = pytest.mark.parametrize("interpret", [True, False], ids=["interpreted", "dense"])
 
 
-def arguments(built: Built, q_len: int = 9, kv_len: int = 12) -> tuple[list[Tensor], dict[str, Tensor]]:
+def arguments(
+    built: Built, q_len: int = 9, kv_len: int = 12
+) -> tuple[list[Tensor], dict[str, Tensor]]:
     extra = {"bias": torch.randn(2, q_len, kv_len)} if built.spec.tensors else {}
     call = inputs(built.spec, q_len, kv_len, batch=2, **extra)
     return [call.tensors[name] for name in "qkv"], extra
@@ -42,7 +44,9 @@ def test_i01_opcheck(build: Build, body: str, interpret: bool) -> None:
 
 
 @SPECS
-def test_i01_fake_results_have_the_shapes_dtypes_and_strides_of_real_ones(build: Build, body: str) -> None:
+def test_i01_fake_results_have_the_shapes_dtypes_and_strides_of_real_ones(
+    build: Build, body: str
+) -> None:
     built = build(body)
     qkv, extra = arguments(built)
     real = built.module.attention(*qkv, **extra, return_aux=True)
@@ -90,7 +94,9 @@ def test_i01_the_graph_holds_one_opaque_operator(build: Build) -> None:
 
 def test_two_copies_in_one_process(build: Build) -> None:
     built = build(PLAIN)
-    other = load(built.module.__file__ and __import__("pathlib").Path(built.module.__file__), interpret=True)
+    other = load(
+        built.module.__file__ and __import__("pathlib").Path(built.module.__file__), interpret=True
+    )
     qkv, _ = arguments(built)
     assert torch.equal(other.attention(*qkv), built.module.attention(*qkv))
     assert other.operator._qualname != built.module.operator._qualname
@@ -104,7 +110,9 @@ def test_two_copies_in_one_process(build: Build) -> None:
         ("false", "the spec says `backward: false`"),
     ],
 )
-def test_a_gradient_is_refused_by_name(build: Build, interpret: bool, backward: str, reason: str) -> None:
+def test_a_gradient_is_refused_by_name(
+    build: Build, interpret: bool, backward: str, reason: str
+) -> None:
     built = build(f"backward: {backward}", interpret)
     qkv, _ = arguments(built)
     out = built.module.attention(*(tensor.requires_grad_() for tensor in qkv))

@@ -5,14 +5,33 @@ from __future__ import annotations
 import ast
 
 import pytest
-from sympy import Abs, And, Basic, Eq, Float, Max, Min, Ne, Not, Or, Rational, Symbol, exp, log, sqrt, tanh
+from sympy import (
+    Abs,
+    And,
+    Basic,
+    Eq,
+    Float,
+    Max,
+    Min,
+    Ne,
+    Not,
+    Or,
+    Rational,
+    Symbol,
+    exp,
+    log,
+    sqrt,
+    tanh,
+)
 
 from attnc.codegen.texts import Name
 from attnc.codegen.triton_text import TritonText
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
 from attnc.symbols import FloorDiv, FloorMod, Where, sigmoid
 
-s, r, c, w = (Symbol(name, real=True) for name in "srcw")  # a tile, a row value, a column value, a scalar
+s, r, c, w = (
+    Symbol(name, real=True) for name in "srcw"
+)  # a tile, a row value, a column value, a scalar
 q, n = Symbol("q_pos", integer=True), Symbol("n", integer=True)
 k = Symbol("kv_idx", integer=True, nonnegative=True)
 NAMES = {

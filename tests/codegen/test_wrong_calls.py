@@ -169,4 +169,7 @@ def test_what_is_right_at_the_limits(build: Build) -> None:
     arguments = good() | {"width": 2**29, "tau": 1, "scale": 2}
     q, k, v = (arguments.pop(name) for name in "qkv")
     assert built.module.attention(q, k, v, **arguments).shape == (2, 4, 9, 24)
-    built.module._check(*(long(h, 2**30, d) for h, d in ((4, 16), (2, 16), (2, 24))), torch.zeros(1).expand(4, 2**30, 2**30))
+    built.module._check(
+        *(long(h, 2**30, d) for h, d in ((4, 16), (2, 16), (2, 24))),
+        torch.zeros(1).expand(4, 2**30, 2**30),
+    )

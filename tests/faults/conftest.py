@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +13,13 @@ from attnc.runtime.loader import load, store
 from attnc.spec import parse_spec
 from tests.faults.judge import Build, Built
 
-HEAD = {"name": "sample", "heads": "{q: 2, kv: 1}", "head_dim": "16", "outputs": "[lse]", "backward": "false"}
+HEAD = {
+    "name": "sample",
+    "heads": "{q: 2, kv: 1}",
+    "head_dim": "16",
+    "outputs": "[lse]",
+    "backward": "false",
+}
 
 
 @pytest.fixture(scope="session")

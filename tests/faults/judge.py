@@ -85,7 +85,9 @@ def answer(built: Built, call: Call, tiles: Tiles | None = SMALL) -> Answer:
     return Answer(result[0], result[1].lse) if has_lse else Answer(result, torch.empty(0))
 
 
-def agree(built: Built, call: Call, tiles: Tiles | None = SMALL, clean: Call | None = None) -> Answer:
+def agree(
+    built: Built, call: Call, tiles: Tiles | None = SMALL, clean: Call | None = None
+) -> Answer:
     """Assert that the kernel gives what the reference gives; `clean`: what the reference reads instead."""
     got = answer(built, call, tiles)
     judged = clean or call

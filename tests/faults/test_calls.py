@@ -47,10 +47,22 @@ def test_h02_h03_lengths_counts_and_params_make_no_variants(build: Build) -> Non
 @pytest.mark.parametrize(
     ("schedule", "problem"),
     [
-        ("{block_q: 24}", "schedule.block_q must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, not '24'"),
-        ("{block_kv: 8}", "schedule.block_kv must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, not '8'"),
-        ("{warps: 3}", "schedule.warps must be one of 1, 2, 4, 8, 16 or a list of 1 to 16 items, not '3'"),
-        ("{stages: 0}", "schedule.stages must be one of 1, 2, 3, 4, 5, 6, 7, 8 or a list of 1 to 16 items, not '0'"),
+        (
+            "{block_q: 24}",
+            "schedule.block_q must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, not '24'",
+        ),
+        (
+            "{block_kv: 8}",
+            "schedule.block_kv must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, not '8'",
+        ),
+        (
+            "{warps: 3}",
+            "schedule.warps must be one of 1, 2, 4, 8, 16 or a list of 1 to 16 items, not '3'",
+        ),
+        (
+            "{stages: 0}",
+            "schedule.stages must be one of 1, 2, 3, 4, 5, 6, 7, 8 or a list of 1 to 16 items, not '0'",
+        ),
     ],
 )
 def test_h09_an_illegal_tile_is_no_spec(build: Build, schedule: str, problem: str) -> None:

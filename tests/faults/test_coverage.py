@@ -11,7 +11,6 @@ from tests.faults.coverage import ALL, NOT_HERE, PARTLY, TESTED
 HERE = Path(__file__).parent
 
 
-
 def codes_in(stem: str) -> set[str]:
     """The codes in the names of a file's tests: test_b05_b09_... covers two."""
     tree = ast.parse((HERE / f"{stem}.py").read_text(encoding="utf-8"))

@@ -25,7 +25,9 @@ def merge(first: Answer, second: Answer) -> Answer:
     """What a user of partial results writes, in the float64 of a reference."""
     lse = torch.logaddexp(first.lse.double(), second.lse.double())
     anchor = torch.where(lse == -torch.inf, 0.0, lse)
-    parts = [torch.exp(p.lse.double() - anchor)[..., None] * p.out.double() for p in (first, second)]
+    parts = [
+        torch.exp(p.lse.double() - anchor)[..., None] * p.out.double() for p in (first, second)
+    ]
     return Answer(parts[0] + parts[1], lse)
 
 
@@ -78,9 +80,7 @@ def test_a04_more_queries_than_keys(build: Build) -> None:
 
 
 def test_a07_a_chunk_in_which_one_request_has_no_keys(build: Build) -> None:
-    built = build(
-        "tensors: {lengths: {shape: [batch], dtype: int32}}\nmask: kv_idx < lengths[b]"
-    )
+    built = build("tensors: {lengths: {shape: [batch], dtype: int32}}\nmask: kv_idx < lengths[b]")
     first, second = torch.tensor([16, 0, 5]), torch.tensor([16, 16, 16])
     call = inputs(built.spec, 4, 32, batch=3)
     chunks = [
@@ -129,7 +129,10 @@ def test_a13_lse_is_a_natural_logarithm_on_every_path(build: Build, interpret: b
 @pytest.mark.parametrize("score", ["score", "softcap(score, 2)", "score / 3 - 1"])
 def test_a14_partial_results_of_two_kernels_merge(build: Build, score: str) -> None:
     """The suffix runs through another kernel and other tiles than the prefix."""
-    prefix, suffix = build(f"score: {score}"), build(f"score: {score}\nmask: kv_idx >= 0\nscale: 0.25")
+    prefix, suffix = (
+        build(f"score: {score}"),
+        build(f"score: {score}\nmask: kv_idx >= 0\nscale: 0.25"),
+    )
     call = inputs(prefix.spec, 8, 96)
     whole = agree(prefix, call)
     parts = [answer(prefix, part(call, 0, 64)), answer(suffix, part(call, 64, 96), (32, 32))]

@@ -15,8 +15,12 @@ LENGTHS = "tensors: {lengths: {shape: [batch], dtype: int32}}\nmask: (kv_idx < l
 
 
 @pytest.mark.parametrize("filling", [torch.nan, torch.inf, -torch.inf], ids=str)
-@pytest.mark.parametrize("extra", ["", " & (kv_idx % 3 != 1)", " & causal(top_left)"], ids=["prefix", "holes", "causal"])
-def test_f01_a_cache_full_of_garbage_beyond_its_length(build: Build, filling: float, extra: str) -> None:
+@pytest.mark.parametrize(
+    "extra", ["", " & (kv_idx % 3 != 1)", " & causal(top_left)"], ids=["prefix", "holes", "causal"]
+)
+def test_f01_a_cache_full_of_garbage_beyond_its_length(
+    build: Build, filling: float, extra: str
+) -> None:
     built = build(LENGTHS + extra)
     lengths = torch.tensor([8, 16, 27, 0]).int()
     call = inputs(built.spec, 20, 40, batch=4, lengths=lengths)
@@ -37,7 +41,11 @@ def test_f01_a_cache_full_of_garbage_beyond_its_length(build: Build, filling: fl
 def test_f01_keys_that_no_query_sees(build: Build, mask: str) -> None:
     built = build(f"mask: {mask}")
     call = inputs(built.spec, 9, 37)
-    hidden = {"causal(top_left)": slice(9, 37), "sliding_window(3)": slice(0, 26), "prefix(7)": slice(7, 37)}[mask]
+    hidden = {
+        "causal(top_left)": slice(9, 37),
+        "sliding_window(3)": slice(0, 26),
+        "prefix(7)": slice(7, 37),
+    }[mask]
     dirty = {name: call.tensors[name].clone() for name in "kv"}
     for tensor in dirty.values():
         tensor[:, :, hidden] = torch.nan

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnc.driver import lower_spec
 from attnc.errors import SpecErrors
 from attnc.explain.situation import situation_of
 from attnc.explain.tiles import count_tiles
-from attnc.driver import lower_spec
 from attnc.verify.reference import Call
 from tests.faults.judge import Build, Built, agree, answer, inputs, same_bits, visible_counts
 
@@ -26,7 +26,9 @@ def equal(built: Built, other: Built, q_len: int, kv_len: int) -> None:
 def keys_of(call: Call, start: int, stop: int, queries: slice) -> Call:
     """Some queries against some keys."""
     tensors = {name: call.tensors[name][:, :, start:stop] for name in "kv"}
-    return Call(call.spec, dict(call.tensors) | tensors | {"q": call.tensors["q"][:, :, queries]}, {})
+    return Call(
+        call.spec, dict(call.tensors) | tensors | {"q": call.tensors["q"][:, :, queries]}, {}
+    )
 
 
 def test_b01_a_window_counts_the_querys_own_key(build: Build) -> None:
@@ -91,7 +93,11 @@ def test_b05_b09_unlimited_is_written_inf_or_nothing(build: Build) -> None:
 )
 def test_b06_no_limit_on_one_side(build: Build, mask: str, same: str) -> None:
     equal(build(f"mask: {mask}"), build(f"mask: {same}"), 33, 33)
-    assert agree(build(f"mask: {mask}"), inputs(build(f"mask: {mask}").spec, 33, 33)).lse.isfinite().all()
+    assert (
+        agree(build(f"mask: {mask}"), inputs(build(f"mask: {mask}").spec, 33, 33))
+        .lse.isfinite()
+        .all()
+    )
 
 
 @pytest.mark.parametrize("length", [100, 1])
@@ -138,7 +144,9 @@ def test_b11_a_decode_step_stands_at_its_absolute_position(build: Build) -> None
 
 
 def test_b12_b24_a_module_keeps_nothing_from_one_length_to_the_next(build: Build) -> None:
-    built = build("tensors: {shown: {shape: [batch, q_len, kv_len], dtype: bool}}\nmask: causal & shown[b, q_idx, kv_idx]")
+    built = build(
+        "tensors: {shown: {shape: [batch, q_len, kv_len], dtype: bool}}\nmask: causal & shown[b, q_idx, kv_idx]"
+    )
     draw = torch.Generator().manual_seed(3)
     for length, batch, share in ((40, 1, 0.5), (23, 2, 1.0), (52, 1, 0.2)):
         seen = torch.rand(batch, length, length, generator=draw) <= share
@@ -195,7 +203,9 @@ def test_b18_a_block_mask_that_spells_out_causal(build: Build, q_len: int, kv_le
 
 
 def test_b20_prefixes_of_every_length(build: Build) -> None:
-    built = build("tensors: {prefixes: {shape: [batch], dtype: int32}}\nmask: causal | (kv_idx < prefixes[b])")
+    built = build(
+        "tensors: {prefixes: {shape: [batch], dtype: int32}}\nmask: causal | (kv_idx < prefixes[b])"
+    )
     lengths = [0, 1, 7, 16, 23, 24]
     call = inputs(built.spec, 24, 24, batch=len(lengths), prefixes=torch.tensor(lengths).int())
     got = agree(built, call)
@@ -218,7 +228,9 @@ def test_b21_chunked_local_decodes_as_it_prefills(build: Build) -> None:
         torch.testing.assert_close(step.out[:, :, 0], whole.out[:, :, row], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("mask", ["documents(ids)", "causal & documents(ids)", "documents(ids) & sliding_window(4)"])
+@pytest.mark.parametrize(
+    "mask", ["documents(ids)", "causal & documents(ids)", "documents(ids) & sliding_window(4)"]
+)
 def test_b22_documents_are_independent_to_the_bit(build: Build, mask: str) -> None:
     built = build(f"{IDS}mask: {mask}")
     ids = torch.tensor([[0] * 5 + [1] * 11]).int()
@@ -235,18 +247,35 @@ def test_b22_documents_are_independent_to_the_bit(build: Build, mask: str) -> No
 @pytest.mark.parametrize(
     ("seen", "message"),
     [
-        (torch.ones(2, 4, 10, 15, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 4, 10, 15)"),
-        (torch.ones(2, 4, 11, 20, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 4, 11, 20)"),
-        (torch.ones(2, 1, 10, 20, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 1, 10, 20)"),
-        (torch.ones(2, 4, 20, 10, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (2, 4, 20, 10)"),
-        (torch.ones(10, 20, dtype=torch.bool), "shown must have shape (2, 4, 10, 20), not (10, 20)"),
+        (
+            torch.ones(2, 4, 10, 15, dtype=torch.bool),
+            "shown must have shape (2, 4, 10, 20), not (2, 4, 10, 15)",
+        ),
+        (
+            torch.ones(2, 4, 11, 20, dtype=torch.bool),
+            "shown must have shape (2, 4, 10, 20), not (2, 4, 11, 20)",
+        ),
+        (
+            torch.ones(2, 1, 10, 20, dtype=torch.bool),
+            "shown must have shape (2, 4, 10, 20), not (2, 1, 10, 20)",
+        ),
+        (
+            torch.ones(2, 4, 20, 10, dtype=torch.bool),
+            "shown must have shape (2, 4, 10, 20), not (2, 4, 20, 10)",
+        ),
+        (
+            torch.ones(10, 20, dtype=torch.bool),
+            "shown must have shape (2, 4, 10, 20), not (10, 20)",
+        ),
         (torch.ones(2, 4, 10, 20), "shown must be torch.bool, not torch.float32"),
         (torch.ones(2, 4, 10, 20, dtype=torch.uint8), "shown must be torch.bool, not torch.uint8"),
     ],
     ids=["kv", "q", "heads", "transposed", "rank", "dtype", "bytes"],
 )
 def test_b23_a_mask_tensor_that_does_not_fit(build: Build, seen: Tensor, message: str) -> None:
-    built = build("heads: {q: 4, kv: 2}\ntensors: {shown: {shape: [batch, heads, q_len, kv_len], dtype: bool}}\nmask: shown[b, h, q_idx, kv_idx]")
+    built = build(
+        "heads: {q: 4, kv: 2}\ntensors: {shown: {shape: [batch, heads, q_len, kv_len], dtype: bool}}\nmask: shown[b, h, q_idx, kv_idx]"
+    )
     call = inputs(built.spec, 10, 20, batch=2, shown=seen)
     with pytest.raises((TypeError, ValueError)) as caught:
         answer(built, call)
@@ -262,9 +291,14 @@ def test_b25_causal_is_done_when_asked_and_only_then(build: Build) -> None:
 def test_b26_alibi_holds_far_keys_down(build: Build) -> None:
     built = build("score: alibi\nhead_dim: {qk: 16, v: 48}")
     call = inputs(built.spec, 1, 20)
-    tensors = dict(call.tensors) | {"q": torch.zeros(1, 2, 1, 16), "v": torch.eye(20, 48).expand(1, 1, -1, -1)}
+    tensors = dict(call.tensors) | {
+        "q": torch.zeros(1, 2, 1, 16),
+        "v": torch.eye(20, 48).expand(1, 1, -1, -1),
+    }
     weights = agree(built, Call(call.spec, tensors, {})).out[0, :, 0, :20]
-    assert (weights.diff(dim=-1) > 0).all()  # keys nearer to the query, which stands last, weigh more
+    assert (
+        weights.diff(dim=-1) > 0
+    ).all()  # keys nearer to the query, which stands last, weigh more
 
 
 def test_b27_a_window_with_eight_heads_on_one(build: Build) -> None:

@@ -51,14 +51,24 @@ def test_e02_offsets_between_tiles(build: Build, name: str) -> None:
     assert torch.equal(agree(built, far).out, agree(built, call).out)
 
 
-@pytest.mark.parametrize("strides", [(2**31 // 2, 16, 16, 1), (0, 2**31 // 2, 16, 1)], ids=["batch", "heads"])
-def test_e02_offsets_between_heads_and_batch_entries(build: Build, strides: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "strides", [(2**31 // 2, 16, 16, 1), (0, 2**31 // 2, 16, 1)], ids=["batch", "heads"]
+)
+def test_e02_offsets_between_heads_and_batch_entries(
+    build: Build, strides: tuple[int, ...]
+) -> None:
     built = build("heads: 3")
     call = inputs(built.spec, 1, 3, batch=3, dtype=torch.float16)
     if strides[0] == 0:
-        call = Call(call.spec, {name: t[:1].expand(3, -1, -1, -1) for name, t in call.tensors.items()}, {})
+        call = Call(
+            call.spec, {name: t[:1].expand(3, -1, -1, -1) for name, t in call.tensors.items()}, {}
+        )
     else:
-        call = Call(call.spec, {name: t[:, :1].expand(-1, 3, -1, -1) for name, t in call.tensors.items()}, {})
+        call = Call(
+            call.spec,
+            {name: t[:, :1].expand(-1, 3, -1, -1) for name, t in call.tensors.items()},
+            {},
+        )
         strides = (strides[0], 0, 16, 1)
     far = {name: lazy(tuple(t.shape), strides, torch.float16) for name, t in call.tensors.items()}
     for name, view in far.items():
@@ -133,7 +143,9 @@ class Recorder:
 
 
 def launch(module: ModuleType, batch: int, heads: int, q_len: int, block_q: int = 16) -> None:
-    q, k = (torch.empty(batch, heads, n, 16, device="meta", dtype=torch.float16) for n in (q_len, 4))
+    q, k = (
+        torch.empty(batch, heads, n, 16, device="meta", dtype=torch.float16) for n in (q_len, 4)
+    )
     module.launch_forward(q, k, k, 1.0, [block_q, 16, 4, 2])
 
 
@@ -170,16 +182,22 @@ def test_e05_every_program_finds_its_place(build: Build) -> None:
 @pytest.mark.parametrize("first", [65530, 2**24, 2**30 - 20])
 def test_e06_positions_past_65536(build: Build, first: int) -> None:
     """A few queries at the end of very many keys, of which the window shows the last."""
-    built = build("heads: 1\nhead_dim: 16\nmask: sliding_window(9)\nscore: score - 0.01 * (q_pos - kv_idx)")
+    built = build(
+        "heads: 1\nhead_dim: 16\nmask: sliding_window(9)\nscore: score - 0.01 * (q_pos - kv_idx)"
+    )
     kv_len = first + 12
     tail = inputs(built.spec, 12, 20, dtype=torch.float16)
-    tail = Call(tail.spec, {name: t[..., :1].expand(t.shape) for name, t in tail.tensors.items()}, {})
+    tail = Call(
+        tail.spec, {name: t[..., :1].expand(t.shape) for name, t in tail.tensors.items()}, {}
+    )
     far = {name: lazy((1, 1, kv_len, 16), (1, 1, 1, 0), torch.float16) for name in "kv"}
     for name, view in far.items():
         view[:, :, -20:, 0] = tail.tensors[name][..., 0]
     got = answer(built, Call(tail.spec, dict(tail.tensors) | far, {}))
     same = agree(built, tail)
-    torch.testing.assert_close(got.out, same.out, rtol=5e-3, atol=2e-4)  # other tiles: fp16 weights round otherwise
+    torch.testing.assert_close(
+        got.out, same.out, rtol=5e-3, atol=2e-4
+    )  # other tiles: fp16 weights round otherwise
     torch.testing.assert_close(got.lse, same.lse, rtol=1e-6, atol=1e-6)
 
 
@@ -199,7 +217,9 @@ def test_e06_a_mask_tensor_past_65536(build: Build) -> None:
     torch.testing.assert_close(got.out, agree(built, tail).out, rtol=1e-6, atol=1e-6)
 
 
-def test_e_the_width_of_offsets_follows_the_tensors(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_e_the_width_of_offsets_follows_the_tensors(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Plain tensors keep 32-bit offsets within a tile."""
     built: Built = build("heads: 1")
     widths: list[object] = []

@@ -33,7 +33,9 @@ def test_c02_softcap_saturates(build: Build, cap: float, dtype: torch.dtype) -> 
     raw = torch.tensor([50.0, 4400.0, 1e4, -1e4, 1e30, -1e30])
     got = scores_of(build(f"score: softcap(score, {cap})"), raw, dtype).double()
     expected = cap * torch.tanh(raw.to(dtype).double() / cap)
-    torch.testing.assert_close(got, expected, rtol=1e-6 if dtype is torch.float32 else 1e-3, atol=0.0)
+    torch.testing.assert_close(
+        got, expected, rtol=1e-6 if dtype is torch.float32 else 1e-3, atol=0.0
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
@@ -67,7 +69,9 @@ def test_c04_every_feature_matters(build: Build, feature: str) -> None:
     assert (results[0] - results[1]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("feature", ["sink: per_head", "dropout: 0.3", "rope: {base: 10000}", "lengths: ragged"])
+@pytest.mark.parametrize(
+    "feature", ["sink: per_head", "dropout: 0.3", "rope: {base: 10000}", "lengths: ragged"]
+)
 def test_c10_c13_c15_c17_what_is_not_built_is_refused_by_name(build: Build, feature: str) -> None:
     with pytest.raises(SpecErrors) as caught:
         build(feature)
@@ -98,7 +102,9 @@ ALIBI = "score - slopes[{index}] * abs(q_pos - kv_idx)"
 def test_c06_alibi_is_the_same_in_decode_and_in_prefill(
     build: Build, shape: str, index: str, slopes: Tensor
 ) -> None:
-    built = build(f"tensors: {{slopes: {{shape: {shape}}}}}\nscore: {ALIBI.format(index=index)}\nmask: causal")
+    built = build(
+        f"tensors: {{slopes: {{shape: {shape}}}}}\nscore: {ALIBI.format(index=index)}\nmask: causal"
+    )
     call = inputs(built.spec, 33, 33, batch=2, slopes=slopes)
     whole = agree(built, call)
     last = dict(call.tensors) | {"q": call.tensors["q"][:, :, 32:]}
@@ -145,7 +151,9 @@ def test_c08_t5_buckets_come_from_absolute_positions(build: Build, bidirectional
     step = agree(built, Call(call.spec, last, {}))
     torch.testing.assert_close(step.out[:, :, 0], whole.out[:, :, 40], rtol=1e-6, atol=1e-6)
     q = torch.zeros(1, 1, 1, 16)
-    weights = [weight_of(built, inputs(built.spec, 1, 501, table=table, q=q), key) for key in (0, 372, 500)]
+    weights = [
+        weight_of(built, inputs(built.spec, 1, 501, table=table, q=q), key) for key in (0, 372, 500)
+    ]
     ratio = (table[0, 31 if bidirectional == "false" else 15] - table[0, 0]).exp()
     assert weights[0] == weights[1]  # 500 and 128 keys away: the last bucket is shared
     torch.testing.assert_close(weights[0] / weights[2], ratio, rtol=1e-5, atol=0.0)
@@ -155,7 +163,9 @@ def weight_of(built: Built, call: Call, key: int) -> Tensor:
     """The weight of one key, read through a v that is 1 there and 0 elsewhere."""
     v = torch.zeros(1, 1, call.tensors["k"].shape[2], 16)
     v[:, :, key] = 1.0
-    return agree(built, Call(call.spec, dict(call.tensors) | {"v": v}, {}), (16, 64)).out[0, 0, 0, 0]
+    return agree(built, Call(call.spec, dict(call.tensors) | {"v": v}, {}), (16, 64)).out[
+        0, 0, 0, 0
+    ]
 
 
 def test_c10_a_learned_scalar_may_be_a_tensor_without_dimensions(build: Build) -> None:
@@ -180,7 +190,9 @@ def test_c10_a_learned_table_of_distances(build: Build) -> None:
 
 
 def test_c11_a_bias_of_odd_sizes_in_a_padded_buffer(build: Build) -> None:
-    built = build("tensors: {bias: {shape: [batch, heads, q_len, kv_len]}}\nscore: score + bias[b, h, q_idx, kv_idx]")
+    built = build(
+        "tensors: {bias: {shape: [batch, heads, q_len, kv_len]}}\nscore: score + bias[b, h, q_idx, kv_idx]"
+    )
     bias = torch.randn(1, 2, 43, 77, generator=torch.Generator().manual_seed(5))
     padded = torch.full((1, 2, 48, 83), torch.nan)
     padded[:, :, 2:45, 3:80] = bias
@@ -188,14 +200,18 @@ def test_c11_a_bias_of_odd_sizes_in_a_padded_buffer(build: Build) -> None:
     sliced = agree(built, inputs(built.spec, 43, 77, bias=padded[:, :, 2:45, 3:80]), (32, 32))
     across = bias.transpose(2, 3).contiguous().transpose(2, 3)
     assert torch.equal(tight.out, sliced.out)
-    assert torch.equal(tight.out, agree(built, inputs(built.spec, 43, 77, bias=across), (32, 32)).out)
+    assert torch.equal(
+        tight.out, agree(built, inputs(built.spec, 43, 77, bias=across), (32, 32)).out
+    )
 
 
 @pytest.mark.parametrize("length", [33, 65])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_c12_one_row_past_the_tile(build: Build, length: int, dtype: torch.dtype) -> None:
     built = build("score: score + 0.1 * (q_pos - kv_idx)\nmask: causal")
-    assert agree(built, inputs(built.spec, length, length, dtype=dtype), (32, 32)).lse.isfinite().all()
+    assert (
+        agree(built, inputs(built.spec, length, length, dtype=dtype), (32, 32)).lse.isfinite().all()
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +219,9 @@ def test_c12_one_row_past_the_tile(build: Build, length: int, dtype: torch.dtype
     [(torch.float16, 60.0, "score"), (torch.bfloat16, 133120.0, "score"), (torch.float16, 1.0, "score + 30000")],
     ids=["fp16 product", "bf16 constant", "large bias"],
 )  # fmt: skip
-def test_g02_scores_live_in_float32(build: Build, dtype: torch.dtype, size: float, score: str) -> None:
+def test_g02_scores_live_in_float32(
+    build: Build, dtype: torch.dtype, size: float, score: str
+) -> None:
     built = build(f"head_dim: {{qk: 128, v: 16}}\nscore: {score}")
     call = inputs(built.spec, 4, 20, dtype=dtype)
     full = {name: torch.full_like(call.tensors[name], size) for name in "qk"}
