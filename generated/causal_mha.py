@@ -296,7 +296,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     Raises: TypeError or ValueError that names the argument.
     """
     _check(q, k, v)
-    scale = _default_scale(q, k) if scale is None else _number("scale", scale, float)
+    scale = _default_scale() if scale is None else _number("scale", scale, float)
     results = operator(q, k, v, scale, _tile(schedule))
     return (results[0], Aux(*results[1:])) if return_aux else results[0]
 
@@ -307,7 +307,7 @@ def reference(q, k, v, *, scale=None, return_aux=False):
     Memory: several tensors of q_len x kv_len a head.
     """
     _check(q, k, v, dtypes=(*DTYPES, torch.float64))
-    scale = _default_scale(q, k) if scale is None else scale
+    scale = _default_scale() if scale is None else scale
     out, lse = _dense_results(q, k, v, scale)
     return (out, Aux(lse)) if return_aux else out
 
@@ -382,7 +382,7 @@ def _number(name, value, kind):
     return kind(value)
 
 
-def _default_scale(q, k):
+def _default_scale():
     d = 64
     return float(1.0 / math.sqrt(d))
 

@@ -340,7 +340,7 @@ def attention(q, k, v, *, g=230, radius=84, scale=None, return_aux=False, schedu
     _check(q, k, v)
     g = _number("g", g, int)
     radius = _number("radius", radius, int)
-    scale = _default_scale(q, k) if scale is None else _number("scale", scale, float)
+    scale = _default_scale() if scale is None else _number("scale", scale, float)
     results = operator(q, k, v, g, radius, scale, _tile(schedule))
     return (results[0], Aux(*results[1:])) if return_aux else results[0]
 
@@ -351,7 +351,7 @@ def reference(q, k, v, *, g=230, radius=84, scale=None, return_aux=False):
     Memory: several tensors of q_len x kv_len a head.
     """
     _check(q, k, v, dtypes=(*DTYPES, torch.float64))
-    scale = _default_scale(q, k) if scale is None else scale
+    scale = _default_scale() if scale is None else scale
     out, lse = _dense_results(q, k, v, g, radius, scale)
     return (out, Aux(lse)) if return_aux else out
 
@@ -428,7 +428,7 @@ def _number(name, value, kind):
     return kind(value)
 
 
-def _default_scale(q, k):
+def _default_scale():
     d = 64
     return float(1.0 / math.sqrt(d))
 

@@ -292,7 +292,7 @@ def attention(q, k, v, *, head_gate, scale=None, return_aux=False, schedule=None
     Raises: TypeError or ValueError that names the argument.
     """
     _check(q, k, v, head_gate)
-    scale = _default_scale(q, k) if scale is None else _number("scale", scale, float)
+    scale = _default_scale() if scale is None else _number("scale", scale, float)
     results = operator(q, k, v, head_gate, scale, _tile(schedule))
     return (results, Aux()) if return_aux else results
 
@@ -303,14 +303,14 @@ def reference(q, k, v, *, head_gate, scale=None, return_aux=False):
     Memory: several tensors of q_len x kv_len a head.
     """
     _check(q, k, v, head_gate, dtypes=(*DTYPES, torch.float64))
-    scale = _default_scale(q, k) if scale is None else scale
-    out, lse = _dense_results(q, k, v, head_gate, scale)
+    scale = _default_scale() if scale is None else scale
+    out, _ = _dense_results(q, k, v, head_gate, scale)
     return (out, Aux()) if return_aux else out
 
 
 def _dense(q, k, v, head_gate, scale):
     """The operator's results on a CPU tensor outside Triton's interpreter."""
-    out, lse = _dense_results(q, k, v, head_gate, scale)
+    out, _ = _dense_results(q, k, v, head_gate, scale)
     return out.contiguous()
 
 
@@ -392,7 +392,7 @@ def _number(name, value, kind):
     return kind(value)
 
 
-def _default_scale(q, k):
+def _default_scale():
     d = 64
     return float(1.0 / math.sqrt(d))
 

@@ -82,7 +82,7 @@ def log(x, PRECISE: tl.constexpr):
     """Natural logarithm.  The hardware's log2 loses digits around 1; the precise form is a series (Cephes, logf)."""
     rough = tl.log2(x) * 0.6931471805599453
     if PRECISE:
-        bits = x.to(tl.int32, bitcast=True)
+        bits = tl.cast(x, tl.float32).to(tl.int32, bitcast=True)
         mantissa = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
         large = mantissa > 1.41421356
         y = tl.where(large, mantissa * 0.5, mantissa) - 1.0
@@ -329,7 +329,7 @@ def attention(q, k, v, *, trained=512, scale=None, return_aux=False, schedule=No
     """
     _check(q, k, v)
     trained = _number("trained", trained, int)
-    scale = _default_scale(q, k) if scale is None else _number("scale", scale, float)
+    scale = _default_scale() if scale is None else _number("scale", scale, float)
     results = operator(q, k, v, trained, scale, _tile(schedule))
     return (results[0], Aux(*results[1:])) if return_aux else results[0]
 
@@ -340,7 +340,7 @@ def reference(q, k, v, *, trained=512, scale=None, return_aux=False):
     Memory: several tensors of q_len x kv_len a head.
     """
     _check(q, k, v, dtypes=(*DTYPES, torch.float64))
-    scale = _default_scale(q, k) if scale is None else scale
+    scale = _default_scale() if scale is None else scale
     out, lse = _dense_results(q, k, v, trained, scale)
     return (out, Aux(lse)) if return_aux else out
 
@@ -416,7 +416,7 @@ def _number(name, value, kind):
     return kind(value)
 
 
-def _default_scale(q, k):
+def _default_scale():
     d = 64
     return float(1.0 / math.sqrt(d))
 

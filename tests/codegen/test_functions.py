@@ -1,4 +1,7 @@
-"""The functions of a formula, in the interpreter: floors as in Python, and few ulp over the whole float32 range."""
+"""The functions of a formula, in the interpreter.
+
+Floors as in Python, and few ulp over the whole float32 range.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.faults.judge import Build
+from tests.faults.judge import Build, agree, inputs
 
 Exact = Callable[[np.ndarray], np.ndarray]
 ULP = 2.0**-23
@@ -49,7 +52,8 @@ WHOLE_RANGE: dict[str, tuple[Exact, np.ndarray]] = {
     "exp(score)": (np.exp, np.clip(spread(0, 3e38), None, 88.5)),
     "exp(-abs(score))": (lambda x: np.exp(-np.abs(x)), spread(0, 150)),
     "log(score)": (np.log, spread(2e-38, 3e38)),
-    "log(score + 1)": (lambda x: np.log((x + 1).astype(np.float32).astype(np.float64)), spread(1e-6, 1e6)),
+    "log(score + 1)": (lambda x: np.log((x + 1).astype(np.float32).astype(np.float64)),
+        spread(1e-6, 1e6)),
     "sqrt(score)": (np.sqrt, spread(2e-38, 3e38)),
 }  # fmt: skip
 
@@ -83,10 +87,9 @@ def test_half_inputs_may_use_cheaper_forms(build: Build, score: str) -> None:
 @pytest.mark.parametrize("step", [-7, -3, -1, 1, 2, 3, 16, 2**29])
 def test_floors_of_whole_numbers(build: Build, step: int) -> None:
     module = build(
-        "heads: 1\nparams: {step: {type: int}, part: {type: int}}\ncheck: [{step: 1, part: 0}]\n"
-        "score: 0 * score + where(part == 0, (q_pos - 20) // my_step, (q_pos - 20) % my_step)".replace(
-            "step:", "my_step:"
-        )
+        "heads: 1\nparams: {my_step: {type: int}, part: {type: int}}\n"
+        "check: [{my_step: 1, part: 0}]\n"
+        "score: 0 * score + where(part == 0, (q_pos - 20) // my_step, (q_pos - 20) % my_step)"
     ).module
     q, k = torch.zeros(1, 1, 90, 16), torch.zeros(1, 1, 41, 16)
     distance = np.arange(90) + 41 - 90 - 20  # q_pos runs from below 0
@@ -115,3 +118,22 @@ def test_floors_of_reals(build: Build) -> None:
     np.testing.assert_array_equal(got, np.floor(raw / 2.5))
     got = through(build, "score % 2.5", raw)
     np.testing.assert_allclose(got, np.mod(raw, 2.5), atol=1e-4)
+
+
+OF_A_CALL = (
+    "exp(t) + log(t) + tanh(t) + sigmoid(t) + sqrt(t) + abs(t) + relu(t)",
+    "t**2 + t**-3 + max(t, 1) + min(t, n) + exp2(t) + log2(t) + 1 / t + where(t > 1, t, 2)",
+    "t % 2.5 + (t // 0.4) * 1.0 + n % 3 + n // 3 + log(n) + exp(n / 9) + abs(n) + where(n > 9, t, 2)",
+    "log(kv_len) + sqrt(q_len) + tanh(h) + log(1 + h) + exp(-b) + log(1 + q_idx) + exp(-kv_idx / 4)",
+)
+
+
+@pytest.mark.parametrize("factor", OF_A_CALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_functions_of_what_is_one_number_a_call(build: Build, factor: str, dtype: torch.dtype) -> None:
+    """A scalar is no tile: the interpreter hands it over as a Python number."""
+    built = build(
+        "params: {t: {type: float, default: 1.7}, n: {type: int, default: 5}}\n"
+        f"score: score * ({factor}) / 9 + t / n"
+    )
+    agree(built, inputs(built.spec, 3, 9, batch=2, dtype=dtype))

@@ -1,4 +1,4 @@
-"""The operator in torch's world: opcheck, fake tensors, torch.compile, export, gradients, autocast."""
+"""The operator in torch's world: opcheck, fake tensors, compile, export, gradients, autocast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from attnc.verify.reference import dense
 from tests.faults.judge import Build, Built, inputs
 
 FULL = (
-    "head_dim: {qk: 16, v: 24}\nparams: {width: {type: int, default: 5}, tau: {type: float, default: 1}}\n"
+    "head_dim: {qk: 16, v: 24}\n"
+    "params: {width: {type: int, default: 5}, tau: {type: float, default: 1}}\n"
     "tensors: {bias: {shape: [heads, q_len, kv_len]}}\n"
     "mask: sliding_window(width)\nscore: score * tau + bias[h, q_idx, kv_idx]"
 )

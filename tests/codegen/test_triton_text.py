@@ -36,7 +36,8 @@ q, n = Symbol("q_pos", integer=True), Symbol("n", integer=True)
 k = Symbol("kv_idx", integer=True, nonnegative=True)
 NAMES = {
     "s": Name("s", ("q", "k")), "r": Name("r", ("q",)), "c": Name("c", ("k",)), "w": Name("w"),
-    "q_pos": Name("q_pos", ("q",), True), "kv_idx": Name("kv_idx", ("k",), True), "n": Name("n", (), True),
+    "q_pos": Name("q_pos", ("q",), True), "kv_idx": Name("kv_idx", ("k",), True),
+    "n": Name("n", (), True),
 }  # fmt: skip
 RANGES = {"q_pos": (-(2**30), 2**30 - 1), "kv_idx": (0, 2**30 - 1), "n": (-(2**29), 2**29)}
 
@@ -67,7 +68,8 @@ TABLE: list[tuple[Basic, str]] = [
     ((k <= q) & (k >= n), "(kv_idx[None, :] <= q_pos[:, None]) & (kv_idx >= n)[None, :]"),
     (
         Or(And(k <= q, Ne(FloorMod(q - k, 5), 0)), k < 3),
-        "(kv_idx < 3)[None, :] | (((q_pos[:, None] - kv_idx[None, :]) % 5 != 0) & (kv_idx[None, :] <= q_pos[:, None]))",
+        "(kv_idx < 3)[None, :] | (((q_pos[:, None] - kv_idx[None, :]) % 5 != 0) "
+        "& (kv_idx[None, :] <= q_pos[:, None]))",
     ),
     (Not(And(k <= q, n > 3)), "(kv_idx[None, :] > q_pos[:, None]) | (n <= 3)"),
     (FloorDiv(k, 3), "(kv_idx // 3)[None, :]"),
@@ -77,13 +79,14 @@ TABLE: list[tuple[Basic, str]] = [
     (FloorMod(r, Rational(5, 2)), "real_mod(r, 2.5)[:, None]"),
     (Where(k <= q, s, -s), "tl.where(kv_idx[None, :] <= q_pos[:, None], s, -s)"),
     (Where(n > 3, w, 1 - w), "(w if n > 3 else 1 - w)"),
-    (Eq(FloorDiv(q, 16), FloorDiv(k, 16)), "floor_div(q_pos, 16)[:, None] == (kv_idx // 16)[None, :]"),
+    (Eq(FloorDiv(q, 16), FloorDiv(k, 16)),
+        "floor_div(q_pos, 16)[:, None] == (kv_idx // 16)[None, :]"),
     (Anchor(r), 'tl.where(r == float("-inf"), 0.0, r)[:, None]'),
     (InverseOrZero(r), "(1.0 / tl.where(r == 0.0, 1.0, r))[:, None]"),
     (Exp2(s * w - r), "tl.exp2(s * w - r[:, None])"),
     (Log2(r) * log(2), "(tl.log2(r) * 0.6931471805599453)[:, None]"),
     (Clamp(q - k, -3, 3), "tl.minimum(tl.maximum(q_pos[:, None] - kv_idx[None, :], -3), 3)"),
-    (s * Float("1e-45"), "s * 0.0"),  # a float below the normal range would make the expression float64
+    (s * Float("1e-45"), "s * 0.0"),  # below the normal range: float64
 ]  # fmt: skip
 WIDE: list[tuple[Basic, str]] = [
     (3 * k < q, "(tl.cast(kv_idx, tl.int64) * 3)[None, :] < q_pos[:, None]"),

@@ -1,4 +1,7 @@
-"""Compile a spec, call its kernel in Triton's interpreter, hold the answer against the dense float64 reference."""
+"""Compile a spec, call its kernel in Triton's interpreter, and hold the answer against a reference.
+
+The reference is dense and float64.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def inputs(
     seed: int = 0,
     **rest: Tensor | int | float,
 ) -> Call:
-    """A call with random q, k, v, and the declared tensors and params given; `q=...` replaces one."""
+    """A call with random q, k, v, and the tensors and params given; `q=...` replaces one."""
     draw = torch.Generator().manual_seed(seed)
     heads_kv = heads_kv or spec.heads_kv
     shapes = {
@@ -88,7 +91,10 @@ def answer(built: Built, call: Call, tiles: Tiles | None = SMALL) -> Answer:
 def agree(
     built: Built, call: Call, tiles: Tiles | None = SMALL, clean: Call | None = None
 ) -> Answer:
-    """Assert that the kernel gives what the reference gives; `clean`: what the reference reads instead."""
+    """Assert that the kernel gives what the reference gives.
+
+    `clean`: what the reference reads instead.
+    """
     got = answer(built, call, tiles)
     judged = clean or call
     truth, plain = dense(judged), dense(judged, judged.tensors["q"].dtype)

@@ -1,4 +1,7 @@
-"""Kinds G, H, I and L as they concern a forward call: reuse, variants, fallback, messages, cost of a mask."""
+"""Kinds G, H, I and L as they concern a forward call.
+
+Reuse, variants, fallback, messages, cost of a mask.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ RUN_TIME = {"heads", "q_len", "kv_len", "width"}
 
 
 def test_h02_h03_lengths_counts_and_params_make_no_variants(build: Build) -> None:
-    """Triton compiles anew for an integer that is 1 or divisible by 16, unless it is told not to."""
+    """Triton compiles anew for an integer that is 1 or divisible by 16, unless told not to."""
     built = build(
         "params: {width: {type: int, default: 4}}\ntensors: {bias: {shape: [heads, kv_len]}}\n"
         "mask: sliding_window(width)\nscore: score + bias[h, kv_idx]",
@@ -49,11 +52,17 @@ def test_h02_h03_lengths_counts_and_params_make_no_variants(build: Build) -> Non
     [
         (
             "{block_q: 24}",
-            "schedule.block_q must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, not '24'",
+            (
+                "schedule.block_q must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, "
+                "not '24'"
+            ),
         ),
         (
             "{block_kv: 8}",
-            "schedule.block_kv must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, not '8'",
+            (
+                "schedule.block_kv must be one of 16, 32, 64, 128, 256 or a list of 1 to 16 items, "
+                "not '8'"
+            ),
         ),
         (
             "{warps: 3}",
@@ -61,7 +70,10 @@ def test_h02_h03_lengths_counts_and_params_make_no_variants(build: Build) -> Non
         ),
         (
             "{stages: 0}",
-            "schedule.stages must be one of 1, 2, 3, 4, 5, 6, 7, 8 or a list of 1 to 16 items, not '0'",
+            (
+                "schedule.stages must be one of 1, 2, 3, 4, 5, 6, 7, 8 or a list of 1 to 16 items, "
+                "not '0'"
+            ),
         ),
     ],
 )
@@ -124,10 +136,11 @@ def test_l02_a_picture_counts_and_compares() -> None:
 
 
 BAD_SPECS = (
-    "maks: causal", "head_dim: 0", "heads: {}", "heads: 0", "dtype: int8", "score: softcap(score, 0)",
-    "scale: nan", "mask: window(1)", "mask: 3", "score: causal", "layout: bsdh", "outputs: [entropy]",
-    "fp32_dot: fast", "schedule: {tile: 3}", "params: {d: {type: int}}", "mask: kv_idx < unknown",
-    "score: score / (q_pos - q_pos)", "tensors: {bias: {shape: [seq]}}", "sizes: {q_len: -1}", "backward: 2",
+    "maks: causal", "head_dim: 0", "heads: {}", "heads: 0", "dtype: int8",
+    "score: softcap(score, 0)", "scale: nan", "mask: window(1)", "mask: 3", "score: causal",
+    "layout: bsdh", "outputs: [entropy]", "fp32_dot: fast", "schedule: {tile: 3}",
+    "params: {d: {type: int}}", "mask: kv_idx < unknown", "score: score / (q_pos - q_pos)",
+    "tensors: {bias: {shape: [seq]}}", "sizes: {q_len: -1}", "backward: 2",
 )  # fmt: skip
 
 
@@ -141,10 +154,12 @@ def test_l03_bad_specs_have_a_place_and_a_reason(build: Build, line: str) -> Non
 
 
 CONTRACTS = (
-    "gives out 0 and lse -inf, never NaN", "natural logarithm, float32, scale and score included; partial results merge",
+    "gives out 0 and lse -inf, never NaN",
+    "natural logarithm, float32, scale and score included; partial results merge",
     "bottom-right: q_pos = q_idx + kv_len - q_len", "then the mask by selection (it never adds)",
-    "the mask is true where a query sees a key", "the true q/k head dim", "query head h reads key/value head h // 2",
-    "float32 accumulation", "any strides", "no atomics: a second run gives the same bits", "NaN and inf included",
+    "the mask is true where a query sees a key", "the true q/k head dim",
+    "query head h reads key/value head h // 2", "float32 accumulation", "any strides",
+    "no atomics: a second run gives the same bits", "NaN and inf included",
 )  # fmt: skip
 
 

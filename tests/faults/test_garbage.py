@@ -69,7 +69,7 @@ def test_f03_no_masked_load_leaves_its_lanes_undefined() -> None:
 
 
 def test_f05_lengths_that_make_no_sense_read_nothing_outside(build: Build) -> None:
-    """Lengths are data: below 0 is no key, beyond the buffer is all of it; answer() watches each access."""
+    """Lengths are data: below 0 is no key, beyond the buffer is all of it."""
     built = build(LENGTHS)
     lengths = torch.tensor([-3, -(2**31), 1000, 2**31 - 1]).int()
     got = agree(built, inputs(built.spec, 5, 20, batch=4, lengths=lengths))

@@ -63,8 +63,10 @@ def test_b04_a_window_of_one_gives_v(build: Build) -> None:
         ("window(-1, -3)", "left of window must be a whole number of at least 0, or inf, not -1"),
         ("window(0, -3)", "right of window must be a whole number of at least 0, or inf, not -3"),
         ("window(-4, 0)", "left of window must be a whole number of at least 0, or inf, not -4"),
-        ("sliding_window(-128)", "n of sliding_window must be a whole number of at least 1, or inf, not -128"),
-        ("sliding_window(0)", "n of sliding_window must be a whole number of at least 1, or inf, not 0"),
+        ("sliding_window(-128)",
+            "n of sliding_window must be a whole number of at least 1, or inf, not -128"),
+        ("sliding_window(0)",
+            "n of sliding_window must be a whole number of at least 1, or inf, not 0"),
         ("sliding_window(none)", "nothing is called 'none' in a mask"),
     ],
 )  # fmt: skip
@@ -145,7 +147,8 @@ def test_b11_a_decode_step_stands_at_its_absolute_position(build: Build) -> None
 
 def test_b12_b24_a_module_keeps_nothing_from_one_length_to_the_next(build: Build) -> None:
     built = build(
-        "tensors: {shown: {shape: [batch, q_len, kv_len], dtype: bool}}\nmask: causal & shown[b, q_idx, kv_idx]"
+        "tensors: {shown: {shape: [batch, q_len, kv_len], dtype: bool}}\n"
+        "mask: causal & shown[b, q_idx, kv_idx]"
     )
     draw = torch.Generator().manual_seed(3)
     for length, batch, share in ((40, 1, 0.5), (23, 2, 1.0), (52, 1, 0.2)):
@@ -274,7 +277,9 @@ def test_b22_documents_are_independent_to_the_bit(build: Build, mask: str) -> No
 )
 def test_b23_a_mask_tensor_that_does_not_fit(build: Build, seen: Tensor, message: str) -> None:
     built = build(
-        "heads: {q: 4, kv: 2}\ntensors: {shown: {shape: [batch, heads, q_len, kv_len], dtype: bool}}\nmask: shown[b, h, q_idx, kv_idx]"
+        "heads: {q: 4, kv: 2}\n"
+        "tensors: {shown: {shape: [batch, heads, q_len, kv_len], dtype: bool}}\n"
+        "mask: shown[b, h, q_idx, kv_idx]"
     )
     call = inputs(built.spec, 10, 20, batch=2, shown=seen)
     with pytest.raises((TypeError, ValueError)) as caught:

@@ -44,7 +44,7 @@ def test_e02_offsets_within_a_tile(build: Build, name: str, strides: tuple[int, 
 
 @pytest.mark.parametrize("name", ["q", "k", "v"])
 def test_e02_offsets_between_tiles(build: Build, name: str) -> None:
-    """Each tile lies within 2**31 elements and the second one beyond: the base must be 64 bits wide."""
+    """Each tile lies within 2**31 elements, the second one beyond: the base must be 64 bits."""
     built = build("heads: 1")
     call = inputs(built.spec, 40, 40, dtype=torch.float16)
     far = spread(call, name, (1, 1, 2**31 // 32, 1))
@@ -121,7 +121,8 @@ def test_e04_a_bias_with_rows_far_apart(build: Build) -> None:
 
 def test_e04_a_gathered_row_far_away(build: Build) -> None:
     built = build(
-        "tensors: {table: {shape: [40, kv_len], dtype: fp16}}\nscore: score + table[39 - q_idx, kv_idx]"
+        "tensors: {table: {shape: [40, kv_len], dtype: fp16}}\n"
+        "score: score + table[39 - q_idx, kv_idx]"
     )
     table = torch.randn(40, 20, generator=torch.Generator().manual_seed(1)).half()
     far = lazy((40, 20), (FAR, 1), torch.float16)
@@ -168,7 +169,8 @@ def test_e05_a_grid_too_large_is_refused(build: Build, monkeypatch: pytest.Monke
     with pytest.raises(ValueError) as caught:
         launch(built.module, 2**16, 2**11, 16 * 2**4)
     assert str(caught.value) == (
-        "sample: batch 65536 x heads 2048 x q_len 256 needs 2147483648 programs; a grid holds 2**31 - 1"
+        "sample: batch 65536 x heads 2048 x q_len 256 needs 2147483648 programs; a grid holds "
+        "2**31 - 1"
     )
     assert recorder.grids == []
 

@@ -49,10 +49,13 @@ def features() -> dict[str, tuple[str, dict, dict]]:
     zero, one = torch.zeros(9, 40), torch.zeros(9, 40)
     one[:, 3] = 1.0
     return {
-        "softcap": ("params: {c: {type: float}}\nscore: c * tanh(score / c)\ncheck: [{c: 5}]", {"c": 5.0}, {"c": 50.0}),
-        "window": ("params: {w: {type: int, default: 4}}\nmask: sliding_window(w)", {"w": 4}, {"w": 2**29}),
+        "softcap": ("params: {c: {type: float}}\nscore: c * tanh(score / c)\ncheck: [{c: 5}]",
+            {"c": 5.0}, {"c": 50.0}),
+        "window": ("params: {w: {type: int, default: 4}}\nmask: sliding_window(w)", {"w": 4},
+            {"w": 2**29}),
         "bias": (f"{BIAS}score: score + bias[q_idx, kv_idx]", {"bias": zero}, {"bias": one}),
-        "gate": ("head_gate: true", {"head_gate": torch.tensor([1.0, 1.0])}, {"head_gate": torch.tensor([1.0, 0.0])}),
+        "gate": ("head_gate: true", {"head_gate": torch.tensor([1.0, 1.0])},
+            {"head_gate": torch.tensor([1.0, 0.0])}),
         "scale": ("", {"scale": 1.0}, {"scale": 0.1}),
     }  # fmt: skip
 
@@ -191,7 +194,8 @@ def test_c10_a_learned_table_of_distances(build: Build) -> None:
 
 def test_c11_a_bias_of_odd_sizes_in_a_padded_buffer(build: Build) -> None:
     built = build(
-        "tensors: {bias: {shape: [batch, heads, q_len, kv_len]}}\nscore: score + bias[b, h, q_idx, kv_idx]"
+        "tensors: {bias: {shape: [batch, heads, q_len, kv_len]}}\n"
+        "score: score + bias[b, h, q_idx, kv_idx]"
     )
     bias = torch.randn(1, 2, 43, 77, generator=torch.Generator().manual_seed(5))
     padded = torch.full((1, 2, 48, 83), torch.nan)
@@ -216,7 +220,8 @@ def test_c12_one_row_past_the_tile(build: Build, length: int, dtype: torch.dtype
 
 @pytest.mark.parametrize(
     ("dtype", "size", "score"),
-    [(torch.float16, 60.0, "score"), (torch.bfloat16, 133120.0, "score"), (torch.float16, 1.0, "score + 30000")],
+    [(torch.float16, 60.0, "score"), (torch.bfloat16, 133120.0, "score"),
+        (torch.float16, 1.0, "score + 30000")],
     ids=["fp16 product", "bf16 constant", "large bias"],
 )  # fmt: skip
 def test_g02_scores_live_in_float32(
