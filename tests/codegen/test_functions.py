@@ -123,14 +123,22 @@ def test_floors_of_reals(build: Build) -> None:
 OF_A_CALL = (
     "exp(t) + log(t) + tanh(t) + sigmoid(t) + sqrt(t) + abs(t) + relu(t)",
     "t**2 + t**-3 + max(t, 1) + min(t, n) + exp2(t) + log2(t) + 1 / t + where(t > 1, t, 2)",
-    "t % 2.5 + (t // 0.4) * 1.0 + n % 3 + n // 3 + log(n) + exp(n / 9) + abs(n) + where(n > 9, t, 2)",
-    "log(kv_len) + sqrt(q_len) + tanh(h) + log(1 + h) + exp(-b) + log(1 + q_idx) + exp(-kv_idx / 4)",
+    (
+        "t % 2.5 + (t // 0.4) * 1.0 + n % 3 + n // 3 + log(n) + exp(n / 9) + abs(n) "
+        "+ where(n > 9, t, 2)"
+    ),
+    (
+        "log(kv_len) + sqrt(q_len) + tanh(h) + log(1 + h) + exp(-b) + log(1 + q_idx) "
+        "+ exp(-kv_idx / 4)"
+    ),
 )
 
 
 @pytest.mark.parametrize("factor", OF_A_CALL)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_functions_of_what_is_one_number_a_call(build: Build, factor: str, dtype: torch.dtype) -> None:
+def test_functions_of_what_is_one_number_a_call(
+    build: Build, factor: str, dtype: torch.dtype
+) -> None:
     """A scalar is no tile: the interpreter hands it over as a Python number."""
     built = build(
         "params: {t: {type: float, default: 1.7}, n: {type: int, default: 5}}\n"

@@ -1,4 +1,4 @@
-"""A spec's text enters a generated file as checked names, numbers and comments, and as nothing else."""
+"""A spec's text enters a generated file as checked names, numbers and comments, nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCS = (
     "'''; import pwned; '''",
     '\\"""; pwned(); \\"""',
     "ends in a backslash \\",
-    "ends in quotes \"\"",
+    'ends in quotes ""',
     'ends in quotes "',
     "{{ pwned() }} {% import pwned %} {# pwned",
     "{pwned} %(pwned)s $pwned ${pwned}",
@@ -36,7 +36,9 @@ def executable(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(
+            node
+        ):
             body[0] = ast.Expr(ast.Constant(...))
     return ast.dump(tree)
 
@@ -62,7 +64,10 @@ def test_a_doc_from_python_stays_a_doc(doc: str) -> None:
     harmless(Spec("sample", heads=2, head_dim=16, doc=doc))
 
 
-@pytest.mark.parametrize("comment", ['# """; import pwned', "# \\", "# --- end of spec\n# import pwned", "#\x85import pwned"])
+@pytest.mark.parametrize(
+    "comment",
+    ['# """; import pwned', "# \\", "# --- end of spec\n# import pwned", "#\x85import pwned"],
+)
 def test_a_comment_of_the_spec_stays_a_comment(comment: str) -> None:
     try:
         spec = parse_spec(f"{HEAD}{comment}\nmask: causal {comment.splitlines()[0]}\n")
@@ -71,11 +76,27 @@ def test_a_comment_of_the_spec_stays_a_comment(comment: str) -> None:
     harmless(spec)
 
 
-@pytest.mark.parametrize("path", ['a""";import pwned;""".yaml', "a\\", "a\nimport pwned\n.yaml", 'a".yaml', "a\rimport pwned", "a\u2028import pwned", "{{pwned}}.yaml", "ü/é.yaml"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        'a""";import pwned;""".yaml',
+        "a\\",
+        "a\nimport pwned\n.yaml",
+        'a".yaml',
+        "a\rimport pwned",
+        "a\u2028import pwned",
+        "{{pwned}}.yaml",
+        "ü/é.yaml",
+    ],
+)
 def test_a_path_stays_a_text(path: str) -> None:
     source = compile_spec(parse_spec(HEAD, path)).module.source
     tree = ast.parse(source)
-    (kept,) = [n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "SPEC_PATH"]
+    (kept,) = [
+        n.value
+        for n in tree.body
+        if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "SPEC_PATH"
+    ]
     assert isinstance(kept, ast.Constant) and isinstance(kept.value, str)
     assert not [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == EVIL]
     assert not [n for n in ast.walk(tree) if isinstance(n, ast.Import) and n.names[0].name == EVIL]
@@ -95,7 +116,20 @@ def test_a_formula_is_quoted_in_comments_only(formula: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ['x"""', "x\nimport pwned", "x; import pwned", "__import__", "x y", "x-y", "é", "", "lambda", "torch", "0x", "x" * 300],
+    [
+        'x"""',
+        "x\nimport pwned",
+        "x; import pwned",
+        "__import__",
+        "x y",
+        "x-y",
+        "é",
+        "",
+        "lambda",
+        "torch",
+        "0x",
+        "x" * 300,
+    ],
 )
 @pytest.mark.parametrize("key", ["name", "param", "tensor"])
 def test_a_name_is_an_identifier_or_refused(name: str, key: str) -> None:
@@ -111,7 +145,15 @@ def test_a_name_is_an_identifier_or_refused(name: str, key: str) -> None:
 
 def names_in_functions_that_take_users_names(source: str) -> set[str]:
     """Everything that a user's param or tensor of the same name would hide or be hidden by."""
-    closed = {"default_schedule", "_operator_name", "_number", "_tile", "_read", "_check_declared", "_no_gradient"}
+    closed = {
+        "default_schedule",
+        "_operator_name",
+        "_number",
+        "_tile",
+        "_read",
+        "_check_declared",
+        "_no_gradient",
+    }
     tree = ast.parse(source)
     open_functions = [
         node
@@ -127,10 +169,13 @@ def names_in_functions_that_take_users_names(source: str) -> set[str]:
 
 RICH = (
     "mask: causal",
-    "mask: (q_idx // 3 == kv_idx // 5) | (kv_idx % 7 == 2)\nscore: sigmoid(score) + log(2 + abs(score)) + tanh(score)",
+    ("mask: (q_idx // 3 == kv_idx // 5) | (kv_idx % 7 == 2)\n"
+        "score: sigmoid(score) + log(2 + abs(score)) + tanh(score)"),
     "layout: bshd\nhead_gate: true\nmask: causal | prefix(4) | window(3, 9) & (kv_idx > 5)",
-    "heads: {q: 4, kv: 2}\nhead_dim: {qk: 200, v: 312}\nscore: alibi(score)\nmask: dilated(3, 2) | global_tokens(3)",
-    "tensors: {USER_a: {shape: [batch, heads, q_len, kv_len], dtype: bool}, USER_b: {shape: [heads, 9]}, USER_c: {shape: [q_len]}}\n"
+    ("heads: {q: 4, kv: 2}\nhead_dim: {qk: 200, v: 312}\nscore: alibi(score)\n"
+        "mask: dilated(3, 2) | global_tokens(3)"),
+    "tensors: {USER_a: {shape: [batch, heads, q_len, kv_len], dtype: bool}, "
+    "USER_b: {shape: [heads, 9]}, USER_c: {shape: [q_len]}}\n"
     "params: {USER_d: {type: int, default: 3}, USER_e: {type: float, default: 1}}\n"
     "mask: USER_a[b, h, q_idx, kv_idx] & sliding_window(USER_d)\n"
     "score: score * USER_e + USER_b[h, kv_idx // 4] * USER_c[q_idx] + USER_c[q_idx - 3]",
@@ -146,7 +191,9 @@ def test_no_user_may_take_a_name_that_the_file_uses(body: str) -> None:
         if name.startswith("USER_") or name == "x":  # x lives inside a comprehension
             continue
         try:
-            parse_spec(f"{HEAD}params: {{{name}: {{type: float, default: 1}}}}\nscore: score * {name}\n")
+            parse_spec(
+                f"{HEAD}params: {{{name}: {{type: float, default: 1}}}}\nscore: score * {name}\n"
+            )
         except SpecErrors:
             continue
         accepted.append(name)
@@ -154,25 +201,52 @@ def test_no_user_may_take_a_name_that_the_file_uses(body: str) -> None:
 
 
 def test_a_name_made_from_a_tensors_name_is_refused() -> None:
-    text = "{0}tensors: {{bias: {{shape: [heads]}}}}\nparams: {{bias_row: {{type: float, default: 1}}}}\nscore: score * bias_row + bias[h]\n"
+    text = (
+        "{0}tensors: {{bias: {{shape: [heads]}}}}\n"
+        "params: {{bias_row: {{type: float, default: 1}}}}\nscore: score * bias_row + bias[h]\n"
+    )
     with pytest.raises(SpecErrors) as caught:
         parse_spec(text.format(HEAD))
     first = str(caught.value).splitlines()[0]
     assert first == (
-        "spec.yaml:5:10: spec/bad-name 'bias_row' cannot name a param: generated code says this of the tensor bias"
+        "spec.yaml:5:10: spec/bad-name 'bias_row' cannot name a param: generated code says this "
+        "of the tensor bias"
     )
 
 
 @pytest.mark.parametrize("interpret", [True, False], ids=["interpreted", "dense"])
 def test_ordinary_names_are_free(build: Build, interpret: bool) -> None:
     """Words close to what generated code says, as params and as tensors."""
-    words = ["value", "index", "row", "key", "kind", "rows", "shape", "size", "x", "y", "a", "n", "w", "bits", "offset"]
+    words = [
+        "value",
+        "index",
+        "row",
+        "key",
+        "kind",
+        "rows",
+        "shape",
+        "size",
+        "x",
+        "y",
+        "a",
+        "n",
+        "w",
+        "bits",
+        "offset",
+    ]
     score = " + ".join(f"{word} * {number}" for number, word in enumerate(words, 1))
     params = ", ".join(f"{word}: {{type: float, default: 0.5}}" for word in words)
-    built = build(f"params: {{{params}}}\nscore: tanh(score) + log({score} + 100) * score", interpret)
+    built = build(
+        f"params: {{{params}}}\nscore: tanh(score) + log({score} + 100) * score", interpret
+    )
     agree(built, inputs(built.spec, 5, 20))
     tensors = ", ".join(f"{word}: {{shape: [heads, kv_len]}}" for word in words)
     reads = " + ".join(f"{word}[h, kv_idx]" for word in words)
-    built = build(f"tensors: {{{tensors}}}\nscore: softcap(score, 9) + {reads}\nmask: causal", interpret)
+    built = build(
+        f"tensors: {{{tensors}}}\nscore: softcap(score, 9) + {reads}\nmask: causal", interpret
+    )
     draw = torch.Generator().manual_seed(1)
-    agree(built, inputs(built.spec, 5, 20, **{word: torch.randn(2, 20, generator=draw) for word in words}))
+    agree(
+        built,
+        inputs(built.spec, 5, 20, **{word: torch.randn(2, 20, generator=draw) for word in words}),
+    )

@@ -1,4 +1,4 @@
-"""What stands in a generated file: no dead code, no dead parameter, no atomics, nothing but torch and triton."""
+"""A generated file has no dead code or parameter, no atomics, no import but torch and triton."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from attnc.verify.scan import scan
 
 GENERATED = sorted((Path(__file__).parents[2] / "generated").glob("*.py"))
 FILES = pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.stem)
-IMPORTS = {"contextlib", "functools", "math", "collections.abc", "typing", "torch", "triton", "triton.language"}
+IMPORTS = {
+    "contextlib",
+    "functools",
+    "math",
+    "collections.abc",
+    "typing",
+    "torch",
+    "triton",
+    "triton.language",
+}
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
@@ -28,7 +37,9 @@ def is_kernel(function: ast.FunctionDef) -> bool:
 def assigned(function: ast.FunctionDef) -> set[str]:
     """Every name that a function binds, parameters included."""
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    stores = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    stores = (
+        n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
     return {one.arg for one in arguments} | {one.id for one in stores}
 
 
@@ -83,8 +94,19 @@ def test_every_definition_and_import_is_used(path: Path) -> None:
     tree = ast.parse(path.read_text())
     public = {"attention", "reference", "SPEC_PATH", "_"}
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    defined |= {t.id for node in tree.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)}
-    aliases = [alias for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
+    defined |= {
+        t.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for t in node.targets
+        if isinstance(t, ast.Name)
+    }
+    aliases = [
+        alias
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
     imported = {(alias.asname or alias.name).split(".")[0] for alias in aliases}
     assert sorted((defined | imported) - read(tree) - public) == []
 
@@ -92,7 +114,12 @@ def test_every_definition_and_import_is_used(path: Path) -> None:
 @FILES
 def test_imports_torch_triton_and_little_else(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    found = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
     found |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert found <= IMPORTS
     assert scan(path.read_text()) == []
@@ -101,9 +128,19 @@ def test_imports_torch_triton_and_little_else(path: Path) -> None:
 @FILES
 def test_only_the_score_tile_meets_the_matrix_unit_and_nothing_is_of_its_size(path: Path) -> None:
     """Outputs are all the memory that a launch asks for."""
-    launcher = next(one for one in functions(ast.parse(path.read_text())) if one.name == "launch_forward")
-    calls = [n for n in ast.walk(launcher) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
-    made = [call for call in calls if call.func.attr.startswith(("new_", "empty", "zeros", "full", "ones"))]
+    launcher = next(
+        one for one in functions(ast.parse(path.read_text())) if one.name == "launch_forward"
+    )
+    calls = [
+        n
+        for n in ast.walk(launcher)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+    ]
+    made = [
+        call
+        for call in calls
+        if call.func.attr.startswith(("new_", "empty", "zeros", "full", "ones"))
+    ]
     assert 1 <= len(made) <= 2
     assert all("kv_len" not in ast.unparse(call) for call in made)
 
@@ -133,12 +170,18 @@ def test_runs_alone_in_another_folder(tmp_path: Path, interpret: str) -> None:
     from attnc.driver import compile_spec
     from attnc.spec import parse_spec
 
-    spec = parse_spec("name: lonely\nheads: 8\nhead_dim: 64\nmask: causal\nscore: softcap(score, 9)\n")
+    spec = parse_spec(
+        "name: lonely\nheads: 8\nhead_dim: 64\nmask: causal\nscore: softcap(score, 9)\n"
+    )
     (tmp_path / "lonely.py").write_text(compile_spec(spec).module.source)
     script = ALONE.replace("NAME", "lonely").replace("EXPECTED", str(interpret == "1"))
     environment = {"TRITON_INTERPRET": interpret, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-I", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, "-I", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "alone True\n"

@@ -18,14 +18,20 @@ from tests.faults.judge import Build, Built, agree, answer, buried, inputs
 
 def in_padding(call: Call) -> Call:
     """The same call, every operand a view between NaN."""
-    return Call(call.spec, {name: buried(tensor, torch.nan) for name, tensor in call.tensors.items()}, call.params)
+    return Call(
+        call.spec,
+        {name: buried(tensor, torch.nan) for name, tensor in call.tensors.items()},
+        call.params,
+    )
 
 
 @pytest.mark.parametrize("q_len", [1, 3])
 def test_d02_decoding_with_grouped_heads(build: Build, q_len: int) -> None:
     built = build("heads: {q: 8, kv: 2}\nhead_dim: 128\nmask: causal")
     call = inputs(built.spec, q_len, 37)
-    as_bshd = {name: t.transpose(1, 2).contiguous().transpose(1, 2) for name, t in call.tensors.items()}
+    as_bshd = {
+        name: t.transpose(1, 2).contiguous().transpose(1, 2) for name, t in call.tensors.items()
+    }
     got = agree(built, Call(call.spec, as_bshd, {}))
     assert torch.equal(got.out, agree(built, call).out)
 
@@ -37,24 +43,32 @@ def test_d04_groups_of_any_size(build: Build, group: int, heads_kv: int) -> None
     agree(built, inputs(built.spec, 17 if group < 4 else 2, 33, heads_kv=heads_kv), (32, 64))
 
 
-@pytest.mark.parametrize("heads", ["{q: 33, kv: 2}", "{q: 3, kv: 2}", "{q: 8, kv: 0}", "{q: 2, kv: 4}"])
+@pytest.mark.parametrize(
+    "heads", ["{q: 33, kv: 2}", "{q: 3, kv: 2}", "{q: 8, kv: 0}", "{q: 2, kv: 4}"]
+)
 def test_d05_heads_that_do_not_divide_are_no_spec(build: Build, heads: str) -> None:
     with pytest.raises(SpecErrors, match="heads"):
         build(f"heads: {heads}")
 
 
 @pytest.mark.parametrize(("heads_q", "heads_kv"), [(33, 2), (3, 2), (2, 0), (2, 4), (0, 0)])
-def test_d05_heads_that_do_not_divide_are_no_call(build: Build, heads_q: int, heads_kv: int) -> None:
+def test_d05_heads_that_do_not_divide_are_no_call(
+    build: Build, heads_q: int, heads_kv: int
+) -> None:
     built = build("")
     q, k = torch.zeros(1, heads_q, 4, 16), torch.zeros(1, heads_kv, 4, 16)
     with pytest.raises(ValueError) as caught:
         built.module.attention(q, k, k)
-    expected = f"q must have 2 head(s) for each head of k; q has {heads_q} heads and k has {heads_kv}"
+    expected = (
+        f"q must have 2 head(s) for each head of k; q has {heads_q} heads and k has {heads_kv}"
+    )
     assert str(caught.value) == f"sample: {expected}"
 
 
 @pytest.mark.parametrize(("heads_q", "heads_kv"), [(96, 6), (10, 10)])
-def test_d06_head_counts_that_are_no_power_of_two(build: Build, heads_q: int, heads_kv: int) -> None:
+def test_d06_head_counts_that_are_no_power_of_two(
+    build: Build, heads_q: int, heads_kv: int
+) -> None:
     built = build(f"heads: {{q: {heads_q}, kv: {heads_kv}}}")
     agree(built, inputs(built.spec, 2, 9))
 
@@ -86,7 +100,9 @@ def test_d09_values_of_another_width(build: Build, qk: int, v: int) -> None:
 @pytest.mark.parametrize("target", SUPPORTED, ids=lambda target: target.name)
 @pytest.mark.parametrize("dims", [(512, 512), (576, 512)], ids=str)
 @pytest.mark.parametrize("element_bytes", [2, 4])
-def test_d10_a_schedule_fits_every_target(target: Target, dims: tuple[int, int], element_bytes: int) -> None:
+def test_d10_a_schedule_fits_every_target(
+    target: Target, dims: tuple[int, int], element_bytes: int
+) -> None:
     demand = Demand(*dims, element_bytes, 0, element_bytes == 4 and target.vendor == "nvidia")
     schedule = choose_schedule(target, demand)
     assert shared_bytes(target, demand, schedule) <= target.shared_bytes
@@ -100,8 +116,12 @@ def test_d10_wide_heads_compute(build: Build) -> None:
 def strided(built: Built, storage: str) -> Call:
     call = inputs(built.spec, 9, 20, batch=2)
     makers = {
-        "k and v slices": lambda t: torch.cat([t, torch.full_like(t, torch.nan)], 2)[:, :, : t.shape[2]],
-        "every second": lambda t: torch.stack([t, torch.full_like(t, torch.nan)], -1).flatten(3)[..., ::2],
+        "k and v slices": lambda t: torch.cat([t, torch.full_like(t, torch.nan)], 2)[
+            :, :, : t.shape[2]
+        ],
+        "every second": lambda t: torch.stack([t, torch.full_like(t, torch.nan)], -1).flatten(3)[
+            ..., ::2
+        ],
         "transposed": lambda t: t.transpose(2, 3).contiguous().transpose(2, 3),
         "heads inside": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
         "one batch entry": lambda t: t[:1].expand(2, -1, -1, -1),
@@ -112,7 +132,14 @@ def strided(built: Built, storage: str) -> Call:
 
 @pytest.mark.parametrize(
     "storage",
-    ["k and v slices", "every second", "transposed", "heads inside", "one batch entry", "one value"],
+    [
+        "k and v slices",
+        "every second",
+        "transposed",
+        "heads inside",
+        "one batch entry",
+        "one value",
+    ],
 )
 def test_d12_d13_operands_of_any_strides(build: Build, storage: str) -> None:
     built = build("mask: causal")
@@ -129,7 +156,19 @@ def test_d15_one_tensor_for_all_three(build: Build) -> None:
 
 @pytest.mark.parametrize(
     ("q_len", "kv_len"),
-    [(1, 1), (15, 15), (16, 16), (17, 17), (31, 31), (33, 33), (63, 63), (65, 65), (96, 96), (1, 20), (1, 129)],
+    [
+        (1, 1),
+        (15, 15),
+        (16, 16),
+        (17, 17),
+        (31, 31),
+        (33, 33),
+        (63, 63),
+        (65, 65),
+        (96, 96),
+        (1, 20),
+        (1, 129),
+    ],
 )
 def test_d16_lengths_off_the_tile(build: Build, q_len: int, kv_len: int) -> None:
     built = build("mask: causal")
@@ -141,7 +180,9 @@ def test_d16_lengths_off_the_tile(build: Build, q_len: int, kv_len: int) -> None
     ("batch", "q_len", "kv_len"), [(0, 4, 4), (2, 0, 64), (2, 5, 0), (2, 0, 0), (0, 0, 0)]
 )
 @pytest.mark.parametrize("interpret", [True, False], ids=["kernel", "dense fallback"])
-def test_d17_nothing_at_all(build: Build, batch: int, q_len: int, kv_len: int, interpret: bool) -> None:
+def test_d17_nothing_at_all(
+    build: Build, batch: int, q_len: int, kv_len: int, interpret: bool
+) -> None:
     built = build("mask: causal", interpret)
     got = answer(built, inputs(built.spec, q_len, kv_len, batch=batch))
     assert got.out.shape == (batch, 2, q_len, 16) and got.lse.shape == (batch, 2, q_len)
@@ -161,7 +202,10 @@ def test_d18_a_neighbourhood_on_a_grid(build: Build) -> None:
         " & (abs(kv_idx % 5 - min(max(q_idx % 5, 1), 3)) <= 1)\nhead_dim: {qk: 16, v: 32}"
     )
     call = inputs(built.spec, 20, 20)
-    tensors = dict(call.tensors) | {"q": torch.zeros(1, 2, 20, 16), "v": torch.eye(20, 32)[None, None]}
+    tensors = dict(call.tensors) | {
+        "q": torch.zeros(1, 2, 20, 16),
+        "v": torch.eye(20, 32)[None, None],
+    }
     weights = agree(built, Call(call.spec, tensors, {})).out[0, 0, :, :20]
     assert ((weights > 0).sum(-1) == 9).all()
 
