@@ -1,4 +1,4 @@
-"""The dataflow of a spec: named axes, no softmax, equal operations are one value, kernels by axes."""
+"""The dataflow of a spec: named axes, no softmax, equal operations once, kernels by axes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import networkx as nx
 import pytest
-from sympy import Abs, Ne, exp, true
+from sympy import Abs, Integer, Ne, exp, true
 
 from attnc import symbols
 from attnc.graph import operations
@@ -51,7 +51,11 @@ def reads(flow: Dataflow, tensor: str) -> list[Operation]:
 
 @pytest.mark.parametrize(
     ("name", "body"),
-    [("causal", "mask: causal"), ("alibi", "score: alibi\nmask: causal"), ("gates", "outputs: []\nhead_gate: true")],
+    [
+        ("causal", "mask: causal"),
+        ("alibi", "score: alibi\nmask: causal"),
+        ("gates", "outputs: []\nhead_gate: true"),
+    ],
 )  # fmt: skip
 def test_dataflow(name: str, body: str, golden: Callable[[str], None]) -> None:
     golden(text_of(flow_of(body)))
@@ -75,7 +79,8 @@ def test_there_is_no_softmax() -> None:
 
 
 def test_equal_operations_are_one_value() -> None:
-    flow = flow_of(f"{TENSORS}score: score * gain[h_kv] + bias[h, q_idx, kv_idx] * 2 + bias[h, q_idx, kv_idx] ** 2"
+    flow = flow_of(f"{TENSORS}score: score * gain[h_kv] + bias[h, q_idx, kv_idx] * 2"
+                   " + bias[h, q_idx, kv_idx] ** 2"
                    " + table[h, 3] * ids[b, kv_idx]\nmask: ids[b, kv_idx] > 0")  # fmt: skip
     operations_ = list(flow.values.values())
     assert len(operations_) == len(set(operations_))
@@ -84,14 +89,15 @@ def test_equal_operations_are_one_value() -> None:
 
 def test_reads_in_step_are_inputs_and_others_gathers() -> None:
     flow = flow_of(
-        f"{TENSORS}score: score * gain[h_kv] + bias[h, q_idx, kv_idx] + bias[h, q_idx, kv_idx - 1] + table[h, 3]\n"
+        f"{TENSORS}score: score * gain[h_kv] + bias[h, q_idx, kv_idx]"
+        " + bias[h, q_idx, kv_idx - 1] + table[h, 3]\n"
         "mask: documents(ids)"
     )
     in_step, shifted = reads(flow, "bias")
     assert in_step == Input("bias", ("g", "r", "q", "k"), "f32")
     assert isinstance(shifted, Gather) and shifted.axes == ("g", "r", "q", "k")
     assert reads(flow, "gain") == [Input("gain", ("g",), "f32")]
-    assert reads(flow, "table") == [Gather("table", (symbols.h, 3), ("g", "r"), "f32")]  # type: ignore[arg-type]
+    assert reads(flow, "table") == [Gather("table", (symbols.h, Integer(3)), ("g", "r"), "f32")]
     by_axes = {op.axes: op for op in reads(flow, "ids")}
     assert by_axes[("b", "k")] == Input("ids", ("b", "k"), "i32")
     assert isinstance(by_axes[("b", "q")], Gather)
@@ -105,7 +111,7 @@ def test_what_varies_along_fewer_axes_is_a_value_of_its_own() -> None:
     logits = flow.values["logits"]
     assert isinstance(logits, Map) and logits.formula.has(Abs) and not logits.formula.has(symbols.h)
     rows = flow_of("score: score * log(2 + max(q_pos, 0))")
-    assert [op.axes for op in rows.values.values() if isinstance(op, Map)][0] == ("q",)
+    assert next(op.axes for op in rows.values.values() if isinstance(op, Map)) == ("q",)
 
 
 def test_whole_positions_are_subtracted_before_they_are_scaled() -> None:
@@ -118,7 +124,10 @@ def test_whole_positions_are_subtracted_before_they_are_scaled() -> None:
 
 def test_every_index_that_is_no_position_has_a_name() -> None:
     """Only so can a later pass compute it in 64 bits."""
-    flow = flow_of(f"{TENSORS}score: score + table[h, kv_idx * 3] + bias[h, q_idx, kv_idx] + ids[b, kv_idx] + gain[h_kv]")
+    flow = flow_of(
+        f"{TENSORS}score: score + table[h, kv_idx * 3] + bias[h, q_idx, kv_idx] + ids[b, kv_idx]"
+        " + gain[h_kv]"
+    )
     (gather,) = reads(flow, "table")
     assert isinstance(gather, Gather)
     assert all(index.is_Atom for index in gather.indices)
@@ -134,7 +143,10 @@ def test_a_closed_gate_hides_every_key_only_where_nobody_could_tell() -> None:
 
 
 def test_operands_come_first_and_nothing_is_unused() -> None:
-    flow = flow_of(f"{TENSORS}score: alibi(score) * gain[h_kv] + bias[h, q_idx, kv_idx] + table[h, 1]\nmask: documents(ids)")
+    flow = flow_of(
+        f"{TENSORS}score: alibi(score) * gain[h_kv] + bias[h, q_idx, kv_idx] + table[h, 1]\n"
+        "mask: documents(ids)"
+    )
     order = {name: at for at, name in enumerate(flow.values)}
     for name in flow.values:
         assert all(order[operand] < order[name] for operand in flow.operands(name))
@@ -158,5 +170,3 @@ def test_operands_of_each_kind() -> None:
     assert operands_of(values["q"], values) == ()
     assert operands_of(Contract(("q", "q"), ()), values) == ("q",)
     assert operands_of(values["p"], values) == ("logits", "lse")
-
-

@@ -1,4 +1,4 @@
-"""The naive program is the textbook's: a loop for the maximum, one for the sum, one for the weighted sum."""
+"""The naive program is the textbook's: loops for the maximum, the sum and the weighted sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from attnc.verify.interpreter import run
 
 
 def planned(body: str = "mask: causal") -> Program:
-    head = {"name": "sample", "heads": "{q: 4, kv: 2}", "head_dim": "{qk: 16, v: 24}", "outputs": "[lse]"}
+    head = {
+        "name": "sample",
+        "heads": "{q: 4, kv: 2}",
+        "head_dim": "{qk: 16, v: 24}",
+        "outputs": "[lse]",
+    }
     lines = [f"{key}: {value}" for key, value in head.items() if f"{key}:" not in body]
     program = plan_program(build_dataflow(parse_spec("\n".join([*lines, body]) + "\n")))
     verify(program, Level.NAIVE)
@@ -53,7 +58,9 @@ def test_a_reduction_sees_the_mask_and_the_end_of_the_keys() -> None:
 
 
 def test_a_loop_loads_only_what_its_reduction_needs() -> None:
-    loaded = [{let.name for let in loop.body if let.name.endswith("_tile")} for loop in loops(kernel_of())]
+    loaded = [
+        {let.name for let in loop.body if let.name.endswith("_tile")} for loop in loops(kernel_of())
+    ]
     assert loaded == [{"k_tile"}, {"k_tile"}, {"k_tile", "v_tile"}]
 
 
@@ -83,19 +90,31 @@ def test_every_output_is_stored_once_within_its_bounds() -> None:
     ("heads", "read"), [("{q: 4, kv: 2}", "h_kv"), ("{q: 4, kv: 1}", "h_kv"), ("4", "h")]
 )
 def test_keys_are_read_at_the_head_that_the_group_shares(heads: str, read: str) -> None:
-    (key,) = {let.value.index[1] for loop in loops(kernel_of(f"heads: {heads}")) for let in loop.body if let.name == "k_tile"}
+    (key,) = {
+        let.value.index[1]
+        for loop in loops(kernel_of(f"heads: {heads}"))
+        for let in loop.body
+        if let.name == "k_tile"
+    }
     assert str(key) == read
 
 
 def test_a_read_outside_a_tensor_is_guarded_and_one_in_step_is_not() -> None:
     body = "tensors: {w: {shape: [heads, kv_len]}}\nscore: score + w[h, kv_idx] + w[h, kv_idx + 3]"
     lets = {let.name: let for let in loops(kernel_of(body))[0].body}
-    guards = {name: str(let.value.guard) for name, let in lets.items() if name.startswith("w_") and hasattr(let.value, "guard")}
+    guards = {
+        name: str(let.value.guard)
+        for name, let in lets.items()
+        if name.startswith("w_") and hasattr(let.value, "guard")
+    }
     assert len(guards) == 2
     assert any(guard == "kv_idx < kv_len" for guard in guards.values())
 
 
-@pytest.mark.parametrize(("asked", "width"), [("", 128), ("schedule: {piece: 16}", 16), ("schedule: {piece: [64, 32]}", 64)])
+@pytest.mark.parametrize(
+    ("asked", "width"),
+    [("", 128), ("schedule: {piece: 16}", 16), ("schedule: {piece: [64, 32]}", 64)],
+)
 def test_the_widest_piece_of_a_head_dim_is_the_specs(asked: str, width: int) -> None:
     features = [axis for axis in kernel_of(asked).axes if axis.role == "feature"]
     assert [axis.piece for axis in features] == [width, width]
@@ -109,14 +128,23 @@ def test_a_schedule_of_the_spec_overrides_field_by_field() -> None:
     asked = planned("schedule: {block_q: [64, 32], warps: 2, piece: 16}").interface.schedules
     for usual, row in zip(default_schedules(16, 24), asked, strict=True):
         expected = Schedule(64, usual.schedule.block_kv, 2, usual.schedule.stages)
-        assert (row.device, row.element_bytes, row.schedule) == (usual.device, usual.element_bytes, expected)
+        assert (row.device, row.element_bytes, row.schedule) == (
+            usual.device,
+            usual.element_bytes,
+            expected,
+        )
 
 
-@pytest.mark.parametrize("body", ["mask: causal", "heads: 4\nscore: softcap(score, 3)\nmask: window(2, 1)"])
+@pytest.mark.parametrize(
+    "body", ["mask: causal", "heads: 4\nscore: softcap(score, 3)\nmask: window(2, 1)"]
+)
 def test_the_naive_program_computes_attention(body: str) -> None:
     draw = np.random.default_rng(0)
     heads_kv = 4 if "heads: 4" in body else 2
-    q, k, v = (draw.normal(size=(1, h, n, d)) for h, n, d in ((4, 7, 16), (heads_kv, 19, 16), (heads_kv, 19, 24)))
+    q, k, v = (
+        draw.normal(size=(1, h, n, d))
+        for h, n, d in ((4, 7, 16), (heads_kv, 19, 16), (heads_kv, 19, 24))
+    )
     result = run(planned(body), {"q": q, "k": k, "v": v}, {"scale": 0.3})
     scores = 0.3 * q @ np.repeat(k, 4 // heads_kv, 1).swapaxes(2, 3)
     i, j = np.arange(7)[:, None] + 12, np.arange(19)
