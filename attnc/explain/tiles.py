@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from sympy import Basic
 
@@ -137,7 +138,7 @@ class LoopRanges:
         )
 
     def _whole(self, formula: Basic, values: Values) -> int:
-        return int(self._formula(formula, values))  # type: ignore[arg-type]
+        return int(self._formula(formula, values))
 
     def _formula(self, formula: Basic, values: Values) -> Number:
         if formula not in self.functions:
@@ -178,7 +179,7 @@ class LoopRanges:
                 return self._read(buffer, *(self._whole(i, values) for i in index))
             case Collapse(kind, name, _):
                 column = values[name]
-                return {"max": max, "sum": sum, "any": any}[kind](column)  # type: ignore[arg-type]
+                return {"max": max, "sum": sum, "any": any}[kind](cast(list[Number], column))
             case _:
                 raise ValueError(
                     f"explain cannot follow {type(value).__name__} into a loop's range"

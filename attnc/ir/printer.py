@@ -11,7 +11,8 @@ from dataclasses import fields
 from functools import singledispatch
 from itertools import zip_longest
 
-from sympy import true
+from sympy import Expr, true
+from sympy.logic.boolalg import Boolean
 
 from attnc.ir.formula_text import formula_text
 from attnc.ir.interface import Interface, ScheduleRow
@@ -69,12 +70,12 @@ def _shape(axes: tuple[str, ...]) -> str:
     return f"[{', '.join(axes)}]"
 
 
-def _index(index: tuple[object, ...]) -> str:
-    return f"[{', '.join(formula_text(i) for i in index)}]"  # type: ignore[arg-type]
+def _index(index: tuple[Expr, ...]) -> str:
+    return f"[{', '.join(formula_text(i) for i in index)}]"
 
 
-def _guard(guard: object) -> str:
-    return "" if guard == true else f" where {formula_text(guard)}"  # type: ignore[arg-type]
+def _guard(guard: Boolean) -> str:
+    return "" if guard == true else f" where {formula_text(guard)}"
 
 
 def _remark(text: str) -> str:

@@ -16,7 +16,7 @@ from sympy.logic.boolalg import Boolean
 from attnc.passes.affine import Affine, affine, constant, direction, mentions, substitute
 from attnc.passes.box import Box
 from attnc.passes.joined_rows import joined_rows
-from attnc.passes.regions import Edge, Region, Span, high_within, low_within
+from attnc.passes.regions import Edge, Region, Span, prune_highs, prune_lows
 from attnc.passes.scalars import at_most, largest, smallest, where_all
 from attnc.symbols import Where
 
@@ -242,25 +242,16 @@ def _extreme(form: Affine, x: Symbol, first: Affine, last: Affine, greatest: boo
 
 
 def _low_expr(box: Box, lows: tuple[Edge, ...]) -> Expr:
-    kept = _strongest(lows, lambda a, b: low_within(box, a, b))
+    kept = prune_lows(box, lows)
     return largest([smallest([form.expr() for form in edge]) for edge in kept])
 
 
 def _clipped(box: Box, highs: tuple[Edge, ...]) -> Expr:
-    kept = _strongest(highs, lambda a, b: high_within(box, a, b))
+    kept = prune_highs(box, highs)
     least = smallest([largest([form.expr() for form in edge]) for edge in kept])
     if all(any(box.proves(form) for form in edge) for edge in kept):
         return least
     return largest([Integer(0), least])
-
-
-def _strongest(edges: tuple[Edge, ...], implied_by) -> list[Edge]:  # type: ignore[no-untyped-def]
-    kept: list[Edge] = []
-    for edge in edges:
-        if not any(implied_by(other, edge) for other in kept):
-            kept = [other for other in kept if not implied_by(edge, other)]
-            kept.append(edge)
-    return kept
 
 
 def _ordered(

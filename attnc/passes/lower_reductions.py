@@ -35,6 +35,7 @@ from attnc.ir.nodes import (
     Start,
     Stmt,
     Update,
+    Value,
 )
 from attnc.ir.rebuild import axes_by_name
 from attnc.symbols import Where, names_in, replaced
@@ -112,7 +113,7 @@ class _Lowering:
         return replace(self.source, body=tuple(self.body), reductions=(), updates=(*first, *last))
 
     def _let(
-        self, name: str, value: object, axes: tuple[str, ...], dtype: str = "f32", note: str = ""
+        self, name: str, value: Value, axes: tuple[str, ...], dtype: str = "f32", note: str = ""
     ) -> Symbol:
         """Bind a value once; an equal value keeps its first name."""
         key = (value, axes)
@@ -123,7 +124,7 @@ class _Lowering:
                 if name not in taken
                 else next(f"{name}_{i}" for i in range(2, 99) if f"{name}_{i}" not in taken)
             )
-            self.body.append(Let(unique, value, axes, dtype, note))  # type: ignore[arg-type]
+            self.body.append(Let(unique, value, axes, dtype, note))
             self.known[key] = unique
             self.varies = self.varies | {unique: frozenset(axes)}
         return tile_symbol(self.known[key])

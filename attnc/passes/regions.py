@@ -14,14 +14,17 @@ together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import TypeVar
 
 from sympy.logic.boolalg import Boolean
 
 from attnc.passes.affine import Affine
 from attnc.passes.box import Box
 
+Bound = TypeVar("Bound")
 Edge = tuple[Affine, ...]
 _MOST_EDGES = 6
 
@@ -77,17 +80,21 @@ def low_within(box: Box, one: Edge, other: Edge) -> bool:
     return all(any(box.implies(b, a) for b in other) for a in one)
 
 
-def _prune_highs(box: Box, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+def prune_highs(box: Box, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """The highs that no other one implies."""
     return _prune(edges, lambda one, other: high_within(box, one, other))
 
 
-def _prune_lows(box: Box, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+def prune_lows(box: Box, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """The lows that no other one implies."""
     return _prune(edges, lambda one, other: low_within(box, one, other))
 
 
-def _prune(edges: tuple, implied_by) -> tuple:  # type: ignore[no-untyped-def, type-arg]
+def _prune(
+    edges: tuple[Bound, ...], implied_by: Callable[[Bound, Bound], bool]
+) -> tuple[Bound, ...]:
     """Drop what another one implies; of equals the first stays."""
-    kept: list = []  # type: ignore[type-arg]
+    kept: list[Bound] = []
     for edge in edges:
         if any(implied_by(other, edge) for other in kept):
             continue
@@ -119,9 +126,7 @@ def intersect(box: Box, one: Region, other: Region) -> Region:
     )
     if merged.congruences:
         merged = _tighten(merged, box)
-    return replace(
-        merged, lows=_prune_lows(box, merged.lows), highs=_prune_highs(box, merged.highs)
-    )
+    return replace(merged, lows=prune_lows(box, merged.lows), highs=prune_highs(box, merged.highs))
 
 
 def _tighten(region: Region, box: Box) -> Region:
@@ -176,8 +181,8 @@ def hull(box: Box, one: Region, other: Region) -> Region:
     lows = [_join_low(box, a, b) for a, b in product(one.lows, other.lows)]
     highs = [_join_high(box, a, b) for a, b in product(one.highs, other.highs)]
     return Region(
-        _prune_lows(box, tuple(lows))[:_MOST_EDGES],
-        _prune_highs(box, tuple(highs))[:_MOST_EDGES],
+        prune_lows(box, tuple(lows))[:_MOST_EDGES],
+        prune_highs(box, tuple(highs))[:_MOST_EDGES],
         tuple(a for a in one.rows_from if any(box.implies(a, b) for b in other.rows_from)),
         tuple(a for a in one.rows_to if any(box.implies(b, a) for b in other.rows_to)),
         tuple(guard for guard in one.guards if guard in other.guards),

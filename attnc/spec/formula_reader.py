@@ -272,7 +272,7 @@ class FormulaReader:
             return sympy.Or(
                 sympy.And(condition, yes), sympy.And(arithmetic.negation(condition), no)
             )
-        return symbols.Where(condition, yes, self.number(b, third))  # pyright: ignore
+        return symbols.Where(condition, yes, self.number(b, third))
 
 
 def is_condition(value: Formula) -> bool:

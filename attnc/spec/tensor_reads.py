@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-import sympy
 from sympy import Expr
 
 from attnc import symbols
@@ -21,7 +20,7 @@ def read_element_value(reader: FormulaReader, node: ast.Subscript) -> Formula:
     """Read `tensor[i, j]`: a number, or a condition when the tensor holds bool."""
     element = read_element(reader, node)
     dtype = reader.declared.tensors[str(element.args[0])].dtype
-    return sympy.Ne(element, 0) if dtype == "bool" else element  # pyright: ignore
+    return symbols.nonzero(element) if dtype == "bool" else element
 
 
 def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
@@ -38,7 +37,7 @@ def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
         reader.fail(node, mistakes.WrongIndexCount, **facts)
     indices = [_index(reader, part, at, tensor.name) for at, part in enumerate(parts, 1)]
     table = symbols.tensor_symbol(tensor.name, tensor.dtype)
-    return symbols.Read(table, *indices)  # pyright: ignore
+    return symbols.Read(table, *indices)
 
 
 _INDEX = {"batch": "b", "heads": "h", "kv_heads": "h_kv", "q_len": "q_idx", "kv_len": "kv_idx"}

@@ -14,11 +14,11 @@ from typing import Any
 
 from attnc.runtime.loader import load_text
 from attnc.targets import Target, find_target
-from attnc.tune.amdgcn import kind_of, parse_amdgcn
+from attnc.tune.amdgcn import Assembly, kind_of, parse_amdgcn
 from attnc.tune.crosscompile import Launch, capture, compile_launch
 from attnc.tune.mix import LoopMix, name_loops
 from attnc.tune.operands import FIELDS, Operands, call_launcher
-from attnc.tune.sass import read_cubin
+from attnc.tune.sass import MachineCode, read_cubin
 from attnc.tune.ttir import masked_loads_without_other
 
 LAUNCHER = "launch_forward"
@@ -156,29 +156,23 @@ def _measure(
         findings=tuple(masked_loads_without_other(compiled.asm["ttir"])),
     )
     if target.vendor == "amd":
-        return _with_assembly(blank, compiled.asm["amdgcn"])
-    return _with_machine_code(blank, compiled.asm["cubin"])
+        assembly = parse_amdgcn(compiled.asm["amdgcn"])
+        kinds = [[kind_of(opcode) for opcode in body] for body in assembly.hot_loops()]
+        return _with_code(blank, assembly, kinds)
+    code = read_cubin(compiled.asm["cubin"])
+    return _with_code(blank, code, [[one.kind for one in body] for body in code.hot_loops()])
 
 
-def _with_machine_code(blank: KernelResources, cubin: bytes) -> KernelResources:
-    code = read_cubin(cubin)
+def _with_code(
+    blank: KernelResources, code: Assembly | MachineCode, hot: list[list[str]]
+) -> KernelResources:
+    """What a kernel's code says; `hot`: the kinds of the instructions of its hot loops."""
     return replace(
         blank,
         registers=code.registers,
         spills=code.spills,
         matrix_instructions=_counted(code.matrix_instructions()),
-        loops=name_loops([[one.kind for one in body] for body in code.hot_loops()]),
-    )
-
-
-def _with_assembly(blank: KernelResources, text: str) -> KernelResources:
-    code = parse_amdgcn(text)
-    return replace(
-        blank,
-        registers=code.registers,
-        spills=code.spills,
-        matrix_instructions=_counted(code.matrix_instructions()),
-        loops=name_loops([[kind_of(opcode) for opcode in body] for body in code.hot_loops()]),
+        loops=name_loops(hot),
     )
 
 

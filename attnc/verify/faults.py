@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import sympy
 from sympy import And, Basic, Integer, Or, S, Symbol, true
@@ -62,8 +62,8 @@ def _swap(kernel: Kernel, old: Stmt, new: Stmt) -> Kernel:
         if stmt is old:
             return new
         if isinstance(stmt, Loop):
-            body = tuple(new if let is old else let for let in stmt.body)
-            return replace(stmt, body=body)  # type: ignore[arg-type]
+            body = tuple(cast(Let, new) if let is old else let for let in stmt.body)
+            return replace(stmt, body=body)
         return stmt
 
     return replace(kernel, body=tuple(at(stmt) for stmt in kernel.body))
@@ -182,8 +182,8 @@ def guards(kernel: Kernel) -> Iterator[Fault]:
         options = [("unguarded", true), *_weakened(node.guard)]
         for what, guard in options:
             changed = replace(node, guard=guard)
-            new = replace(stmt, value=changed) if isinstance(stmt, Let) else changed
-            yield f"{name} {what}", _swap(kernel, stmt, new)  # type: ignore[arg-type]
+            new = replace(stmt, value=changed) if isinstance(stmt, Let) else cast(Stmt, changed)
+            yield f"{name} {what}", _swap(kernel, stmt, new)
 
 
 def heads(kernel: Kernel) -> Iterator[Fault]:
