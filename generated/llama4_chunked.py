@@ -349,7 +349,9 @@ def _dense_results(q, k, v, scale):
     visible = torch.broadcast_to(((q_pos // 8192) == (kv_idx // 8192)) & (kv_idx <= q_pos), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
-    weights = torch.exp(logits - torch.where(lse == float("-inf"), 0.0, lse)[..., None])
+    empty = (lse == float("-inf"))[..., None]
+    # not exp(logits - lse): a large lse is rounded, and the weights would not add up to 1
+    weights = torch.where(empty, 0.0, torch.softmax(torch.where(empty, 0.0, logits), -1))
     seen = visible.any(2)  # a key hidden from every query never reaches a result, whatever lies there
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)

@@ -343,7 +343,9 @@ def _dense_results(q, k, v, table, scale):
     visible = torch.broadcast_to(torch.tensor(True), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
-    weights = torch.exp(logits - torch.where(lse == float("-inf"), 0.0, lse)[..., None])
+    empty = (lse == float("-inf"))[..., None]
+    # not exp(logits - lse): a large lse is rounded, and the weights would not add up to 1
+    weights = torch.where(empty, 0.0, torch.softmax(torch.where(empty, 0.0, logits), -1))
     seen = visible.any(2)  # a key hidden from every query never reaches a result, whatever lies there
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
@@ -360,7 +362,8 @@ def _read(tensor, *indices):
         inside = inside & (index >= 0) & (index < size)
     clamped = tuple(index.clamp(0, size - 1) for index, size in zip(indices, tensor.shape))
     found = torch.where(inside, tensor[clamped], torch.zeros((), dtype=tensor.dtype, device=tensor.device))
-    return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+    wider = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.int32: torch.int64}
+    return found.to(wider.get(found.dtype, found.dtype))
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -6,7 +6,7 @@ it.  Bases and steps are scalars and always 64-bit, so no product of an index an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sympy import Expr
@@ -43,9 +43,14 @@ def address(
     buffer: str,
     index: Sequence[Expr],
     axes: tuple[str, ...],
+    claim: Callable[[str, str], str],
     suffix: str = "",
 ) -> Address:
-    """Write the address of buffer[index] over the tile `axes`."""
+    """Write the address of buffer[index] over the tile `axes`.
+
+    claim: takes the name wanted for a text and gives the name that it gets, since a tensor may be
+    read at several places.
+    """
     by_index = {str(axis.index): axis for axis in kernel.axes}
     base, offsets, steps, gathered = [f"{buffer}_ptr"], [], [], []
     for dim, position in zip(kernel.buffer(buffer).dims, index, strict=True):
@@ -62,15 +67,18 @@ def address(
             continue
         offsets.append(widen(_times(position_name(axis), stride, (axis.name,)), axes))
         if axis.role == "columns":
-            steps.append((f"{buffer}_step", f"tl.cast({axis.tile}, tl.int64) * {stride}"))
+            step = f"tl.cast({axis.tile}, tl.int64) * {stride}"
+            steps.append((claim(f"{buffer}_step", step), step))
         elif axis.role == "rows":
             base.append(f"tl.cast({axis.first}, tl.int64) * {stride}")
-    setup = [(f"{buffer}_base", " + ".join(base))] if len(base) > 1 else []
+    start = " + ".join(base)
+    setup = [(claim(f"{buffer}_base", start), start)] if len(base) > 1 else []
     pointer = [setup[0][0] if setup else base[0]]
     pointer += [f"tile * {name}" for name, _ in steps]
     if offsets and (len(offsets) > 1 or steps):
-        name = f"{buffer}_offsets{suffix}"
-        setup += [*steps, (name, " + ".join(offsets))]
+        within = " + ".join(offsets)
+        name = claim(f"{buffer}_offsets{suffix}", within)
+        setup += [*steps, (name, within)]
         offsets = [name]
     return Address(tuple(setup), " + ".join([*pointer, *offsets, *gathered]))
 

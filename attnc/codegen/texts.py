@@ -71,7 +71,7 @@ def number(value: Expr) -> str:
 
     A float below the normal range would turn its expression into float64.
     """
-    if value.is_Integer:
+    if value.is_Integer and abs(int(value)) < 2**63:
         return str(int(value))
     if value in (sympy.oo, -sympy.oo):
         return 'float("inf")' if value == sympy.oo else 'float("-inf")'

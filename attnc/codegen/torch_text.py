@@ -91,6 +91,9 @@ class TorchText:
         if base.is_number:
             power = exponent if base == 2 else exponent * sympy.log(base, 2)
             return f"torch.exp2({self.print(power)})"
+        if exponent.is_Integer and exponent < 0:
+            # torch refuses whole numbers to negative whole powers
+            return f"(1.0 / {self.print(sympy.Pow(base, -exponent))})"
         return f"({self.print(base)} ** {self.print(exponent)})"
 
     def _function(self, formula: Basic) -> str:
@@ -123,7 +126,7 @@ class TorchText:
 
 
 def _number(value: Expr) -> str:
-    if value.is_Integer:
+    if value.is_Integer and abs(int(value)) < 2**63:
         return f"({int(value)})" if int(value) < 0 else str(int(value))
     text = repr(float(value))
     return f"({text})" if value.is_negative else text

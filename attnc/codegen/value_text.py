@@ -39,6 +39,7 @@ class ValueText:
     def __init__(self, kernel: Kernel, dot_precision: str) -> None:
         self.kernel, self.dot_precision = kernel, dot_precision
         self.text = TritonText(_names(kernel), scalar_ranges(kernel))
+        self.claimed: dict[str, str] = {}  # names of parts of addresses, and what they name
         for let in lets_of(kernel.body):
             if isinstance(let, Let):
                 learn(let, self.text.ranges)
@@ -71,7 +72,17 @@ class ValueText:
         """Where an access goes; pieces of a feature axis have offsets of their own."""
         pieces = [name for name in axes if name[-1].isdigit()]
         suffix = f"_{pieces[0][1:]}" if pieces else ""
-        return address(self.kernel, self.text, access.buffer, access.index, axes, suffix)
+        return address(
+            self.kernel, self.text, access.buffer, access.index, axes, self._claim, suffix
+        )
+
+    def _claim(self, name: str, text: str) -> str:
+        """The name wanted, numbered where it names another text or a value already."""
+        unique, count = name, 1
+        while unique in self.text.names or self.claimed.setdefault(unique, text) != text:
+            count += 1
+            unique = f"{name}_{count}"
+        return unique
 
     def guard(self, guard: Boolean, axes: tuple[str, ...]) -> str:
         """The mask argument of an access; nothing where every element exists."""

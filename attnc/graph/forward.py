@@ -102,6 +102,7 @@ class _Builder:
 
     def values_for(self, formula: Basic) -> Basic:
         """Give tensor reads and whatever varies along fewer axes values of their own."""
+        formula = formula.xreplace({symbols.d: Integer(self.spec.head_dim_qk)})
         reads = sorted(formula.atoms(Read), key=lambda read: (_depth(read), str(read)))
         known: dict[Basic, Expr] = {}
         for read in reads:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import networkx as nx
-from sympy import Basic, Expr, Symbol, true
+from sympy import Basic, Expr, Integer, Symbol, true
 from sympy.logic.boolalg import Boolean
 
 from attnc.spec.schema import AttentionSpec
@@ -131,5 +131,6 @@ def symbol_of(name: str, operation: Operation) -> Symbol:
 def is_integer(operation: Operation) -> bool:
     """Whether a value holds integers."""
     if isinstance(operation, Map):
-        return bool(operation.formula.is_integer)
+        numbers = operation.formula.atoms(Integer)
+        return bool(operation.formula.is_integer) and all(abs(n) < 2**63 for n in numbers)
     return isinstance(operation, Input | Gather) and operation.dtype in ("i32", "i64", "i1")

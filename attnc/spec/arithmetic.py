@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import sympy
 from sympy import Basic, Expr, Integer, Rational
@@ -19,6 +19,7 @@ from attnc.errors import SpecError
 from attnc.spec import formula_mistakes as mistakes
 
 MAX_INTEGER = 2**53  # literals and mask constants: exact in int64 and in float64
+MAX_COEFFICIENT = 2**30  # of a whole number that stands for a fraction
 MAX_FLOAT = 3.4e38  # just below the largest float32
 MIN_FLOAT = 1e-38  # just below the smallest normal float32
 MAX_EXPONENT = 64
@@ -66,13 +67,55 @@ def divide(a: Expr, b: Expr) -> Expr:
 def floor_divide(a: Expr, b: Expr) -> Expr:
     """Give floor(a / b)."""
     _refuse_zero(b)
-    return checked(symbols.FloorDiv(a, b))
+    quotient, whole = a / b, _whole_multiple(a / b)
+    if whole is None or (a.is_integer and b.is_integer):
+        return checked(symbols.FloorDiv(a, b))
+    return checked(symbols.FloorDiv(quotient * whole, Integer(whole)))
 
 
 def modulo(a: Expr, b: Expr) -> Expr:
     """Give a - b * floor(a / b)."""
     _refuse_zero(b)
-    return checked(symbols.FloorMod(a, b))
+    quotient, whole = a / b, _whole_multiple(a / b)
+    if whole is None or (a.is_integer and b.is_integer):
+        return checked(symbols.FloorMod(a, b))
+    return checked(symbols.FloorMod(quotient * whole, Integer(whole)) * b / whole)
+
+
+def _compare(relation: Callable[[Expr, Expr], Any]) -> Callable[[Expr, Expr], Any]:
+    """Compare fractions of whole numbers as whole numbers.
+
+    Why: float32 rounds kv_idx / 49, and 49 / 49 comes out below 1.
+    """
+
+    def compared(a: Expr, b: Expr) -> Any:
+        multiples = [_whole_multiple(side) for side in (a, b)]
+        if None in multiples or (a.is_integer and b.is_integer):
+            return relation(a, b)
+        factor = math.lcm(*(multiple for multiple in multiples if multiple))
+        scaled = [side * factor for side in (a, b)]
+        return relation(*scaled) if all(_is_small(side) for side in scaled) else relation(a, b)
+
+    return compared
+
+
+def _whole_multiple(x: Expr) -> int | None:
+    """The least n for which n x is a whole number for sure, and small; None where there is none."""
+    coefficients = [cast(Rational, c) for c in x.as_coefficients_dict().values()]
+    if not all(coefficient.is_Rational for coefficient in coefficients) or x.has(symbols.Read):
+        return None  # a multiple of a 64-bit element of a tensor might wrap
+    multiple = math.lcm(*(int(coefficient.q) for coefficient in coefficients))
+    whole = x * multiple
+    return multiple if whole.is_integer and _is_small(whole) else None
+
+
+def _is_small(x: Expr) -> bool:
+    """Whether positions times the coefficients stay well within 64 bits."""
+    for term, coefficient in x.as_coefficients_dict().items():
+        limit = 2 if term.is_Mul or term.is_Pow else MAX_COEFFICIENT
+        if abs(coefficient) > (MAX_INTEGER if term.is_number else limit):
+            return False
+    return True
 
 
 def _refuse_zero(b: Expr) -> None:
@@ -104,7 +147,10 @@ def absolute(x: Expr) -> Expr:
     """Give |x|; sympy alone would leave an Abs around what is known not to be positive."""
     if x.is_nonnegative:
         return x
-    return -x if x.is_nonpositive else sympy.Abs(x)
+    if x.is_nonpositive:
+        return -x
+    multiple = _whole_multiple(x)
+    return sympy.Abs(x) if multiple in (None, 1) else sympy.Abs(x * multiple) / multiple
 
 
 def square_root(x: Expr) -> Expr:
@@ -125,12 +171,12 @@ BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
 }
 
 COMPARE: dict[str, Callable[[Expr, Expr], Any]] = {
-    "Lt": sympy.Lt,
-    "LtE": sympy.Le,
-    "Gt": sympy.Gt,
-    "GtE": sympy.Ge,
-    "Eq": sympy.Eq,
-    "NotEq": sympy.Ne,
+    "Lt": _compare(sympy.Lt),
+    "LtE": _compare(sympy.Le),
+    "Gt": _compare(sympy.Gt),
+    "GtE": _compare(sympy.Ge),
+    "Eq": _compare(sympy.Eq),
+    "NotEq": _compare(sympy.Ne),
 }
 
 FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {

@@ -1,4 +1,4 @@
-"""Formulas that once came out wrong: fractions, one tensor at two places, large and lone numbers."""
+"""Formulas that once came out wrong: fractions, a tensor at two places, large and lone numbers."""
 
 from __future__ import annotations
 
