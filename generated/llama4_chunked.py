@@ -34,7 +34,7 @@ Certificate: llama4_chunked.json, written by `attnc verify`; `attnc verify llama
 #   sizes: {batch: 1, q_len: 16384, kv_len: 16384}
 #   check:
 #     - {batch: 1, q_len: 150, kv_len: 150}
-#     - {batch: 1, q_len: 24, kv_len: 8204}
+#     - {batch: 1, q_len: 8, kv_len: 8196}
 #     - {batch: 1, q_len: 1, kv_len: 8193}
 # --- end of spec
 
