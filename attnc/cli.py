@@ -10,6 +10,7 @@ when it is asked for, so `attnc schema` never pays for sympy's passes or `compil
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
 import os
@@ -199,6 +200,12 @@ def entry() -> NoReturn:
         # the reader has what it wanted; without this Python would complain once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141  # what a shell reports for SIGPIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        print(f"user/cannot-write cannot write the output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = WRONG_INPUT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         status = 130

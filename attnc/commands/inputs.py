@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,13 @@ class NoSuchFile(UserError):
 
     code = "user/no-such-file"
     message = "there is no file or folder {path}"
+
+
+class Unreadable(UserError):
+    """Report a path that the system does not let us look into."""
+
+    code = "user/unreadable"
+    message = "cannot read {path}: {problem}"
 
 
 class NoSpecs(UserError):
@@ -66,7 +74,10 @@ def find_specs(words: Sequence[str], also: tuple[str, ...] = ()) -> list[Path]:
     """Find the files that the words name: files themselves, folders for the specs inside them."""
     paths: list[Path] = []
     for word in words:
-        paths += _find(Path(word), SUFFIXES + also)
+        try:
+            paths += _find(Path(word), SUFFIXES + also)
+        except OSError as error:
+            raise Unreadable(path=word, problem=error.strerror) from None
     return list(dict.fromkeys(paths))
 
 
@@ -107,9 +118,8 @@ def _shown(path: Path) -> Path:
 
 def read_one(word: str, settings: Sequence[str] = ()) -> AttentionSpec:
     """Read the one spec that a word names."""
-    path = Path(word)
-    if path.is_dir():
-        raise NotASpec(path=path)
+    if os.path.isdir(word):  # a Path raises where it may not look
+        raise NotASpec(path=word)
     return read_specs(find_specs([word]), settings)[0]
 
 

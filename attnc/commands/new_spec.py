@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from attnc.errors import UserError
+from attnc.spec.names import spec_name_problem
 
 STARTER = """\
 # An attention variant for attnc.  `attnc compile {file}` writes the kernel;
@@ -39,7 +40,7 @@ class BadName(UserError):
     """Report a name that no spec can have."""
 
     code = "user/bad-name"
-    message = "{name!r} cannot name a spec"
+    message = "{name!r} cannot name a spec: {problem}"
     help = "use letters, digits and underscores, a letter first"
 
 
@@ -61,8 +62,8 @@ class CannotWrite(UserError):
 def run(options: Namespace) -> int:
     """Write NAME.yaml, unless it exists."""
     path = Path(f"{options.name.removesuffix('.yaml')}.yaml")
-    if not (path.stem.isascii() and path.stem.isidentifier()):
-        raise BadName(name=path.stem)
+    if problem := spec_name_problem(path.stem):
+        raise BadName(name=path.stem, problem=problem)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(STARTER.format(name=path.stem, file=path.name))

@@ -67,7 +67,7 @@ def test_new_never_overwrites(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (here / "good.yaml").read_text() == before
 
 
-@pytest.mark.parametrize("name", ["1st", "a-b", "", "a b", "gone/fresh"])
+@pytest.mark.parametrize("name", ["1st", "a-b", "", "a b", "gone/fresh", "def", "torch", "_x"])
 def test_new_refuses_names_that_no_spec_can_have(here: Path, name: str) -> None:
     assert main(["new", name]) == 2
 

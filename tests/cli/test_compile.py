@@ -73,6 +73,8 @@ def test_a_folder_means_the_specs_in_it(here: Path, capsys: pytest.CaptureFixtur
     [
         (["compile", "gone.yaml"], "user/no-such-file there is no file or folder gone.yaml"),
         (["compile", "empty"], "user/no-specs empty holds no spec"),
+        (["compile", "good.yaml", "x" * 300 + ".yaml"], "user/unreadable cannot read xxx"),
+        (["explain", "x" * 300 + ".yaml"], "File name too long"),
         (["compile", "notes.txt"], "user/not-a-spec notes.txt is not a spec"),
         (["compile", "good.yaml", "--set", "schedule.block_q"], "user/bad-setting"),
         (["compile", "good.yaml", "--set", "colour=red"], "spec/unknown-key"),

@@ -66,3 +66,12 @@ def test_python_m_attnc_is_attnc(here: Path) -> None:
         [sys.executable, "-m", "attnc", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("attnc 0.")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_told_in_a_line(here: Path) -> None:
+    command = f"{sys.executable} -m attnc explain good.yaml > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("user/cannot-write cannot write the output: No space left")
+    assert "Traceback" not in done.stderr
