@@ -202,9 +202,9 @@ class _View:
         tiles: list[tuple[str, str]] = []
         step = value_symbol("step", "i32")
         for i, piece in enumerate(pieces):
-            tiles.append((self.text.over(step + piece.start - total, ()), f"steps_{i + 1}"))
+            tiles.append((self._counter(step + piece.start - total), f"steps_{i + 1}"))
             length = sympy.Max(piece.stop - piece.start, 0, evaluate=False)
-            setup.append(Line("line", f"steps_{i + 1} = {self.text.over(total + length, ())}"))
+            setup.append(Line("line", f"steps_{i + 1} = {self._counter(total + length)}"))
             total = value_symbol(f"steps_{i + 1}", "i32")
         tile = tiles[-1][0]
         for text, end in reversed(tiles[:-1]):
@@ -214,6 +214,11 @@ class _View:
                 else f"{text} if step < {end} else {tile}"
             )
         return setup, f"for step in range(0, {tiles[-1][1]}):", [Line("line", f"tile = {tile}")]
+
+    def _counter(self, formula: Expr) -> str:
+        """A number of tiles, 32-bit as every loop variable: `tile` is one name in all loops."""
+        text = self.text.over(formula, ())
+        return f"tl.cast({text}, tl.int32)" if self.text.is_long(formula) else text
 
 
 def _arange(axis: Axis) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 import sympy
 from sympy import Basic, Expr
 
-from attnc.codegen.texts import ATOM, PRODUCT, UNARY, Text, union, widen
+from attnc.codegen.texts import ATOM, PRODUCT, UNARY, Text, number, union, widen
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
 from attnc.ir.position_ranges import Range
 from attnc.ranges import bounds
@@ -123,9 +123,18 @@ def _where(printer: Printer, formula: Where, order: Order) -> Text:
     if not axes and formula.is_integer and (printer.wide or printer.is_long(formula)):
         # the two sides of a conditional must be of one type
         then, otherwise = (f"tl.cast({side}, tl.int64)" for side in (then, otherwise))
+    if not axes and not formula.is_integer:
+        then, otherwise = map(_as_real, arguments(formula)[1:], (then, otherwise))
     if not axes:
         return Text(f"({then} if {condition} else {otherwise})", ATOM, ())
     return Text(f"tl.where({condition}, {then}, {otherwise})", ATOM, axes)
+
+
+def _as_real(formula: Expr, text: str) -> str:
+    """The text of a scalar as a float."""
+    if not formula.is_integer:
+        return text
+    return number(sympy.Float(formula)) if formula.is_number else f"tl.cast({text}, tl.float32)"
 
 
 def _floor(printer: Printer, formula: Basic, order: Order) -> Text:
