@@ -379,6 +379,8 @@ def _check(q, k, v, dtypes=DTYPES):
 def _number(name, value, kind):
     """A run-time scalar as a Python number."""
     if isinstance(value, torch.Tensor) and value.dim() == 0 and kind is float:
+        if value.requires_grad and torch.is_grad_enabled():
+            _no_gradient(None)  # the number alone would lose the gradient without a word
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
         raise TypeError(f"prefix_lm: {name} must be {kind.__name__}, not {type(value).__name__}")
@@ -405,6 +407,6 @@ def _tile(schedule):
     for name, value in asked.items():
         if name not in FIELDS:
             raise ValueError(f"prefix_lm: schedule has no field {name!r}; it may set {', '.join(FIELDS)}")
-        if isinstance(value, bool) or value not in FIELDS[name]:
+        if type(value) is not int or value not in FIELDS[name]:
             raise ValueError(f"prefix_lm: schedule {name} must be one of {FIELDS[name]}, not {value!r}")
     return [asked.get(name, 0) for name in FIELDS]

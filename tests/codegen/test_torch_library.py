@@ -125,6 +125,18 @@ def test_a_gradient_is_refused_by_name(
 
 
 @MODES
+def test_a_gradient_of_a_scalar_is_refused_by_name(build: Build, interpret: bool) -> None:
+    built = build(PLAIN, interpret)
+    qkv, _ = arguments(built)
+    scale = torch.tensor(0.5, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="backward: false"):
+        built.module.attention(*qkv, scale=scale)
+    with torch.no_grad():
+        out = built.module.attention(*qkv, scale=scale)
+    assert torch.equal(out, built.module.attention(*qkv, scale=0.5))
+
+
+@MODES
 def test_autocast_changes_nothing(build: Build, interpret: bool) -> None:
     built = build(PLAIN, interpret)
     qkv, _ = arguments(built)

@@ -117,6 +117,8 @@ SCHEDULES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "tile": ({"schedule": {"block_q": 24}}, ValueError,
         f"schedule block_q must be one of {TILES}, not 24"),
+    "float": ({"schedule": {"block_q": 16.0}}, ValueError,
+        f"schedule block_q must be one of {TILES}, not 16.0"),
     "text": ({"schedule": {"block_kv": "64"}}, ValueError,
         f"schedule block_kv must be one of {TILES}, not '64'"),
     "warps": ({"schedule": {"warps": 3}}, ValueError,
