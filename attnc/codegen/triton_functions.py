@@ -17,6 +17,7 @@ from attnc.symbols import FloorDiv, FloorMod, Where, arguments, sigmoid
 PRECISE = {sympy.tanh: "tanh", sympy.exp: "exp", sympy.log: "log", sigmoid: "sigmoid"}
 PLAIN = {Exp2: "tl.exp2", Log2: "tl.log2", sympy.Abs: "tl.abs"}
 Order = tuple[str, ...]
+MOST_FACTORS = 8  # of a power that is written out
 
 
 class Printer(Protocol):
@@ -68,20 +69,31 @@ def print_function(printer: Printer, formula: Basic, order: Order) -> Text:
 
 
 def print_power(printer: Printer, formula: Expr, order: Order) -> Text:
-    """Print a power: small whole ones as products, roots and powers of two by their functions."""
+    """Print a power: whole and half ones by products and roots, others by exp2."""
     base, exponent = formula.as_base_exp()
-    if exponent.is_Integer and 1 <= abs(int(exponent)) <= 8:
-        factor = printer.print(base, order)
-        product = " * ".join([factor.within(UNARY)] * abs(int(exponent)))
-        if exponent > 0:
-            return Text(product, PRODUCT, factor.axes)
-        below = factor.within(UNARY) if exponent == -1 else f"({product})"
-        return Text(f"1.0 / {below}", PRODUCT, factor.axes)
-    if abs(exponent) == sympy.Rational(1, 2):
+    if exponent.is_negative and (2 * exponent).is_Integer:
+        below = print_power(printer, base**-exponent, order) if exponent != -1 else None
+        below = below or printer.print(base, order)
+        return Text(f"1.0 / {below.within(UNARY)}", PRODUCT, below.axes)
+    if exponent.is_Integer:
+        return _whole_power(printer, base, int(exponent), order)
+    if (2 * exponent).is_Integer:
         root = call(printer, "tl.sqrt", [base], order, real=True)
-        return root if exponent > 0 else Text(f"1.0 / {root.text}", PRODUCT, root.axes)
+        if exponent < 1:
+            return root
+        whole = _whole_power(printer, base, int(exponent), order)
+        return Text(f"{whole.within(PRODUCT)} * {root.text}", PRODUCT, root.axes)
     power = exponent if base == 2 else exponent * Log2(base)
     return call(printer, "tl.exp2", [power], order, real=True)
+
+
+def _whole_power(printer: Printer, base: Expr, exponent: int, order: Order) -> Text:
+    """A product of equal factors; exp2 of a logarithm would lose the sign of the base."""
+    factor = printer.print(base, order)
+    if exponent <= MOST_FACTORS:
+        return Text(" * ".join([factor.within(UNARY)] * exponent), PRODUCT, factor.axes)
+    printer.used.add("whole_power")
+    return Text(f"whole_power({factor.text}, {exponent})", ATOM, factor.axes)
 
 
 def call(
