@@ -20,7 +20,7 @@ from attnc.spec import formula_mistakes as mistakes
 
 MAX_INTEGER = 2**53  # literals and mask constants: exact in int64 and in float64
 MAX_COEFFICIENT = 2**30  # of a whole number that stands for a fraction
-MAX_FLOAT = 3.4e38  # just below the largest float32
+MAX_FLOAT = 34 * 10**37  # just below the largest float32; exact, as what is compared with it
 MIN_FLOAT = 1e-38  # just below the smallest normal float32
 MAX_EXPONENT = 64
 MAX_BITS = 128  # of an exact fraction's two numbers
