@@ -4,7 +4,7 @@ Why: the hardware has exp2, and exp2(x * factor - m * factor) is one multiply-ad
 score.  The running maximum is that of x, in x's own units: lse then suffers no change of units and
 back.
 
-A score that may come near the largest float32 (a user's bias of -3.4e38 is finite) is not
+A score that may come near the largest float32 (a user's bias or param of -3.4e38 is finite) is not
 multiplied before the maximum is subtracted: times log2 e it would become -inf.
 """
 
@@ -85,14 +85,14 @@ class _Fold:
         value = lets[score]
         assert isinstance(value, Formula)
         formula = cast(Expr, value.expr)
-        if _is_unbounded(formula, loop, kernel):
-            return cls(leader, score, formula, S.One, None)
         constant, rest = _constant_factor(formula, kernel)
+        if _is_unbounded(formula, loop, kernel) or _holds_real_param(rest, loop, kernel):
+            return cls(leader, score, formula, S.One, None)
         if constant == symbols.scale:
             unit = sympy.Max(sympy.Abs(symbols.scale), SMALLEST_UNIT)
-            lets = (Let("unit", Formula(unit), note="never 0: -inf * unit is -inf"), _factor(UNIT))
+            made = (Let("unit", Formula(unit), note="never 0: -inf * unit is -inf"), _factor(UNIT))
             sign = Scalar(str(SIGN), "sign", "sign of scale")
-            return cls(leader, score, SIGN * rest, UNIT, FACTOR, lets, (sign,))
+            return cls(leader, score, SIGN * rest, UNIT, FACTOR, made, (sign,))
         if not constant.is_positive:
             constant, rest = Integer(1), formula
         return cls(leader, score, rest, constant, FACTOR, (_factor(constant),))
@@ -150,22 +150,34 @@ def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
         return True
     if formula.has(exp) or any(power.exp.free_symbols for power in formula.atoms(sympy.Pow)):
         return True
-    loaded = {
-        let.name
-        for let in (*loop.body, *kernel.body)
-        if isinstance(let, Let) and isinstance(let.value, Load)
-    }
-    by_name = {let.name: let for let in (*loop.body, *kernel.body) if isinstance(let, Let)}
-    todo, seen = list(names_in(formula)), set[str]()
+    lets = _lets(loop, kernel)
+    return any(isinstance(lets[name].value, Load) for name in _made_of(formula, lets) & set(lets))
+
+
+def _holds_real_param(moving: Expr, loop: Loop, kernel: Kernel) -> bool:
+    """Whether a float param is more than a factor of the score: it may stand in for -inf.
+
+    As a factor (a temperature) it is as harmless as the scale.
+    """
+    real = {scalar.name for scalar in kernel.scalars if scalar.kind == "f32"}
+    return not real.isdisjoint(_made_of(moving, _lets(loop, kernel)) - {str(symbols.scale)})
+
+
+def _lets(loop: Loop, kernel: Kernel) -> dict[str, Let]:
+    return {let.name: let for let in (*loop.body, *kernel.body) if isinstance(let, Let)}
+
+
+def _made_of(formula: Expr, lets: dict[str, Let]) -> set[str]:
+    """The names in a formula, and in the formulas that these stand for."""
+    found: set[str] = set()
+    todo = list(names_in(formula))
     while todo:
         name = todo.pop()
-        if name in loaded:
-            return True
-        let = by_name.get(name)
-        if let is not None and isinstance(let.value, Formula) and name not in seen:
-            seen.add(name)
+        let = lets.get(name)
+        if name not in found and let is not None and isinstance(let.value, Formula):
             todo += names_in(let.value.expr)
-    return False
+        found.add(name)
+    return found
 
 
 def _constant_factor(formula: Expr, kernel: Kernel) -> tuple[Expr, Expr]:

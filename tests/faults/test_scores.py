@@ -235,3 +235,12 @@ def test_g02_scores_live_in_float32(
     torch.testing.assert_close(got.out.float(), mean, rtol=2e-2, atol=2e-2)
     expected = size**2 * math.sqrt(128) + (30000 if "30000" in score else 0) + math.log(20)
     torch.testing.assert_close(got.lse, torch.full_like(got.lse, expected), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("value", [-3.4e38, 3.4e38])
+@pytest.mark.parametrize("score", ["where(kv_idx < 3, score, c)", "score + c", "score + c * h"])
+def test_g02_a_float_param_may_be_the_largest_float(build: Build, score: str, value: float) -> None:
+    """A finite stand-in for -inf: times log2 e it would overflow, and the row would be NaN."""
+    params = f"params: {{c: {{type: float, default: {value}}}}}"
+    built = build(f"{params}\nscore: {score}\nmask: kv_idx >= 3")
+    agree(built, inputs(built.spec, 4, 20))

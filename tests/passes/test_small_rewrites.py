@@ -87,6 +87,16 @@ def test_no_scalar_only_repeats_another() -> None:
             None,
             "fast_exp2((logits - row_max)/log(2))",
         ),
+        (
+            "score: score / t\nparams: {t: {type: float, default: 2.0}}\n",
+            None,
+            "fast_exp2(factor*logits - factor*row_max)",
+        ),
+        (
+            "score: score + t * h\nparams: {t: {type: float, default: 2.0}}\n",
+            None,
+            "fast_exp2((logits - row_max)/log(2))",
+        ),
     ],
 )
 def test_scales_are_folded_unless_the_score_may_be_huge(
