@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import sympy
+
 from attnc import __version__
 from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
@@ -15,7 +17,7 @@ from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
 from attnc.notation import plain
-from attnc.symbols import names_in
+from attnc.symbols import FloorDiv, FloorMod, arguments, names_in
 
 TORCH_DTYPES = {
     "f32": "torch.float32",
@@ -46,6 +48,7 @@ class ParamView:
     name: str
     kind: str
     default: str | None
+    divides: bool  # a formula divides by it: it must not be 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,12 @@ def view_module(program: Program) -> ModuleView:
         kernel=view,
         tensors=_tensors(interface, kernel),
         params=tuple(
-            ParamView(p.name, p.kind, None if p.default is None else repr(p.default))
+            ParamView(
+                p.name,
+                p.kind,
+                None if p.default is None else repr(p.default),
+                p.name in _divisors(interface),
+            )
             for p in interface.params
         ),
         kernel_params=tuple(p.name for p in interface.params if p.name in scalars),
@@ -132,6 +140,15 @@ def view_module(program: Program) -> ModuleView:
         reference=_reference(interface),
         signed=any(scalar.kind == "sign" for scalar in kernel.scalars),
     )
+
+
+def _divisors(interface: Interface) -> set[str]:
+    """Names by which a formula divides as they stand, or as a factor of what it divides by."""
+    formulas = (interface.score, interface.mask, interface.scale)
+    divisors = [arguments(p)[1] for f in formulas for p in f.atoms(FloorDiv, FloorMod)]
+    divisors += [p.base for f in formulas for p in f.atoms(sympy.Pow) if p.exp.is_negative]
+    factors = (factor for divisor in divisors for factor in sympy.Mul.make_args(divisor))
+    return {factor.name for factor in factors if isinstance(factor, sympy.Symbol)}
 
 
 def _tensors(interface: Interface, kernel: Kernel) -> tuple[TensorView, ...]:

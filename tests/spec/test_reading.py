@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import jsonschema
 import pytest
 import sympy
+import yaml
 
 from attnc import symbols
 from attnc.errors import SpecErrors, UserError
@@ -178,8 +180,5 @@ def test_schema_follows_the_fields() -> None:
 
 
 def test_schema_accepts_every_spec() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    import yaml
-
     for path in SPECS:
         jsonschema.validate(yaml.safe_load(path.read_text()), json_schema())
