@@ -83,6 +83,9 @@ class _Checker:
                 raise IRError(f"buffer {buffer.name} needs one size for each dim")
         self.open_axes = {axis.name for axis in kernel.axes if axis.role != "columns"}
         bound = {stmt.name for stmt in kernel.body if isinstance(stmt, Let)}
+        for scalar in kernel.scalars:
+            if scalar.name in bound:
+                raise IRError(f"{scalar.name} is bound, but it is a scalar of the call")
         self.names = {name: axes for name, axes in self._given() if name not in bound}
         for stmt in kernel.body:
             self._statement(stmt)

@@ -37,7 +37,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     p qk acc out logits logits_visible anchor rescale inverse visible gated gate distance unit
     factor scale_sign row_max row_max_new row_sum tile_max tile_sum row_term key_term tile_term
     head_term call_term tile step steps full_lo full_hi tile_lo tile_hi whole_lo whole_hi kv_lo
-    kv_hi kv_every_lo kv_every_hi program q_blocks q_block q_first q_end q_from q_partial_from
+    kv_hi kv_every_lo kv_every_hi program q_blocks q_block q_first q_end q_from q_to
+    q_partial_from q_partial_to
     q_in_tile kv_in_tile d_idx e_idx floor_div floor_mod real_mod element real seen empty weights
     results
     default asked usual block_q block_kv warps stages programs reach upcast name tensor features

@@ -169,6 +169,8 @@ def names_in_functions_that_take_users_names(source: str) -> set[str]:
 
 RICH = (
     "mask: causal",
+    "mask: (q_idx < 20) & (kv_idx <= q_idx + 3)",
+    "mask: (q_idx >= 7) | (abs(kv_idx - q_idx) < 5)",
     ("mask: (q_idx // 3 == kv_idx // 5) | (kv_idx % 7 == 2)\n"
         "score: sigmoid(score) + log(2 + abs(score)) + tanh(score)"),
     "layout: bshd\nhead_gate: true\nmask: causal | prefix(4) | window(3, 9) & (kv_idx > 5)",

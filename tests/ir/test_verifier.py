@@ -44,6 +44,10 @@ S = programs.S
 BROKEN = [
     (last(Let("s2", Formula(S), ("q",))), "s2 uses s before it is bound"),
     (loop_with(Let("s", Formula(S), ("q", "k"))), "s is bound twice"),
+    (
+        last(Let("kv_len", Formula(Integer(3)), dtype="i32")),
+        "kv_len is bound, but it is a scalar of the call",
+    ),
     (loop_with(Let("x", Formula(S), ("q",))), "x['q'] varies along k too"),
     (last(Let("x", Formula(kv_idx), ("k",), "i32")), "x has axis k outside its loop"),
     (last(Let("x", Load("v", (b,)))), "x touches v, which is no buffer of row_sum"),
