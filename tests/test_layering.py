@@ -13,7 +13,6 @@ PACKAGE = Path(__file__).parent.parent / "attnc"
 GROUND = {
     "algebra",
     "artifact",
-    "dtypes",
     "errors",
     "notation",
     "ranges",

@@ -64,7 +64,6 @@ class OutputView:
     """A result of the kernel."""
 
     name: str
-    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,6 @@ class ModuleView:
     kernel: KernelView
     tensors: tuple[TensorView, ...]
     params: tuple[ParamView, ...]
-    kernel_params: tuple[str, ...]
     outputs: tuple[OutputView, ...]
     buffers: tuple[BufferView, ...]
     path: str
@@ -108,7 +106,6 @@ def view_module(program: Program) -> ModuleView:
     interface = program.interface
     (kernel,) = program.kernels
     view = view_kernel(kernel, program)
-    scalars = {scalar.name: scalar for scalar in kernel.scalars}
     scale = interface.scale
     return ModuleView(
         interface=interface,
@@ -126,8 +123,7 @@ def view_module(program: Program) -> ModuleView:
             )
             for p in interface.params
         ),
-        kernel_params=tuple(p.name for p in interface.params if p.name in scalars),
-        outputs=tuple(OutputView(b.name, b.meaning) for b in kernel.buffers if b.role == "output"),
+        outputs=tuple(OutputView(b.name) for b in kernel.buffers if b.role == "output"),
         buffers=tuple(_buffer(interface, buffer) for buffer in kernel.buffers),
         path=path_text(interface.spec_path),
         shapes=_shapes(interface),

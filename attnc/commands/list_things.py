@@ -29,7 +29,12 @@ def run(options: Namespace) -> int:
 
 def _blocks() -> list[dict[str, Any]]:
     return [
-        {"name": one.signature, "formula": one.formula, "meaning": one.meaning}
+        {
+            "name": one.signature,
+            "formula": one.formula,
+            "meaning": one.meaning,
+            "source": one.source,
+        }
         for one in BLOCKS.values()
     ]
 

@@ -1,9 +1,11 @@
 """From results to kernels, by their axes alone.
 
 A result owns its grid: its axes without the feature axes.  The tile values that it needs are remade
-inside, and the axes that remain are its loops.  Results of equal grid merge while the kernel graph
-stays acyclic; a result that reads another of the same kernel opens a new phase.  Every element has
-one owner: no atomics.
+inside, and the axes that remain are its loops.  Results of equal grid share a kernel; a result that
+reads another of the same kernel opens a new phase.  Every element has one owner: no atomics.
+
+Forward, one grid holds all results.  With several, merging must also keep the kernels acyclic, and
+nothing here checks that yet.
 """
 
 from __future__ import annotations

@@ -6,8 +6,10 @@
     Let      = name := Value                          bound once
     Loop     = axis, Piece*, Let*, Reduce*            NAIVE, STREAMED: reductions are declared
              | axis, Piece*, Let*, Update*            READY: what is carried is spelled out
-    Value    = Load | Formula | Contract              at every level (Contract: not READY)
-             | Dot | Collapse | Fill                  READY
+    Value    = Load | Formula                         at every level
+             | Contract                               NAIVE, STREAMED
+             | Collapse                               STREAMED (a column test), READY
+             | Dot | Fill                             READY
 
 A value is a tile over named axes with a dtype; one without axes is a scalar of the program
 instance.  Formulas are sympy over `attnc.symbols` (positions, lengths, params), over axis indices,
@@ -109,7 +111,8 @@ class Load(Node):
 class Formula(Node):
     """An elementwise formula over values, positions and scalars.
 
-    `wide`: its integer leaves are 64-bit, because a product of positions may pass 2**31.
+    `wide`: some integer sum or product in it may pass 2**31.  Which ones, codegen finds by their
+    ranges; these are computed in 64 bits, the rest in 32.
     """
 
     expr: Expr | Boolean

@@ -57,7 +57,7 @@ def reads_of(stmt: Stmt) -> set[str]:
         case Loop(_, pieces, body, reductions, updates):
             found = {name for piece in pieces for name in names_in(piece.start, piece.stop)}
             found |= {name for let in body for name in reads_of(let)}
-            found |= {name for update in updates for name in (update.value,)}
+            found |= {update.value for update in updates}
             return found.union(*(reads_of_reduction(reduction) for reduction in reductions))
 
 

@@ -1,8 +1,7 @@
 """Spell out declared reductions: selects, carried values, rescaling, dots.
 
 A hidden key must contribute the identity of each reduction.  One select on the score serves all
-whose element vanishes as the score goes to -inf (exp(t - m) v does); an increasing factor is
-applied after the select, since it fixes -inf.
+whose element vanishes as the score goes to -inf (exp(t - m) v does).
 
 Empty rows are handled in one place: exponents are taken against `anchor`, the running maximum with
 0 for -inf, so no difference of two infinities is formed; a repair uses the raw old maximum, and
@@ -45,8 +44,9 @@ from attnc.symbols import Where, names_in, replaced
 class LowerReductions:
     """Spell out what a loop carries.
 
-    reduce l = sum exp2(x f - m) following m
-    ->   start l = 0; loop: p = exp2(x f - anchor); l <- l rescale + sum p
+    reduce m = max x;  reduce l = sum exp2(x f - m f) following m
+    ->   start m = -inf, l = 0; loop: m_new = max(m, max x); anchor = m_new, or 0 for -inf
+         rescale = exp2((m - anchor) f); l <- l rescale + sum exp2(x f - anchor f); m <- m_new
     """
 
     name: ClassVar[str] = "lower-reductions"

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from attnc.graph.forward import DTYPES
 from attnc.graph.operations import Dataflow
 from attnc.ir.interface import Interface, ParamArgument, Schedule, ScheduleRow, TensorArgument
 from attnc.plan.schedule import default_schedules, score_bytes
-
-DTYPES = {
-    "fp32": "f32",
-    "fp16": "f16",
-    "bf16": "bf16",
-    "int32": "i32",
-    "int64": "i64",
-    "bool": "i1",
-}
 
 
 def interface_of(flow: Dataflow) -> Interface:

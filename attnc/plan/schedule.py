@@ -24,7 +24,7 @@ from attnc.symbols import Read, kv_idx, q_idx, q_pos
 from attnc.targets import SUPPORTED, Target
 
 ELEMENT_BYTES = (2, 4)
-TENSOR_BYTES = {"fp32": 4, "f32": 4, "i32": 4, "int32": 4, "i64": 8, "int64": 8, "i1": 1, "bool": 1}
+TENSOR_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "bool": 1}
 WIDEST_PIECE = 128
 NARROWEST_PIECE = 16
 ROWS_OF_WGMMA = 64  # fewer rows and Triton falls back to mma
@@ -139,7 +139,7 @@ def score_bytes(formulas: tuple[Basic, ...], dtypes: Mapping[str, str]) -> int:
     for read in reads:
         names = {str(symbol) for index in read.indices for symbol in index.free_symbols}
         if column in names and names & rows:
-            total += TENSOR_BYTES.get(dtypes[read.tensor], 2)
+            total += TENSOR_BYTES[dtypes[read.tensor]]
     return total
 
 
