@@ -43,6 +43,14 @@ class NotOurs(UserError):
     message = "{problem}"
 
 
+class FixedByItsFile(UserError):
+    """Report --set beside a generated file, which carries its own spec."""
+
+    code = "user/fixed-by-its-file"
+    message = "--set changes specs, and {path} is judged by the spec in its header"
+    help = "attnc verify SPEC --set ... judges a changed spec"
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """One kernel to judge: where it lies, and how to judge it."""
@@ -74,6 +82,8 @@ def run(options: Namespace) -> int:
 def _subjects(options: Namespace) -> Iterator[Subject]:
     paths = find_specs(options.specs, also=(".py",))
     files = [path for path in paths if path.suffix == ".py"]
+    if files and options.settings:
+        raise FixedByItsFile(path=files[0])
     spec_paths = [path for path in paths if path.suffix != ".py"]
     for spec in read_specs(spec_paths, options.settings):
         yield _subject_of_spec(spec, Path(options.output), options.mutants)

@@ -31,7 +31,7 @@ def certificate(report: Report) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "name": report.name,
-        "verified": report.ok,
+        "verified": report.ok and not report.edited,
         "edited": report.edited,
         "spec_sha256": sha256(report.spec_text),
         "source_sha256": sha256(without_schedules(report.source)),

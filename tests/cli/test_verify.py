@@ -96,13 +96,20 @@ def test_an_edited_file_is_judged_by_numbers_alone(
     main(["compile", "tiny.yaml"])
     path = here / "generated/tiny.py"
     path.write_text(path.read_text().replace("\nimport torch\n", "\nimport torch  # mine\n", 1))
-    capsys.readouterr()
+    assert main(["verify", "generated/tiny.py"]) == 0
+    assert "measured, nothing proved: " in capsys.readouterr().out
     assert main(["verify", "generated/tiny.py", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]
     assert found["edited"] is True
     assert found["obligations"] == []
     assert any("no proof is claimed" in note for note in found["notes"])
     assert json.loads((here / "generated/tiny.json").read_text())["edited"] is True
+
+
+def test_a_file_is_judged_by_its_own_spec(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["compile", "good.yaml"])
+    assert main(["verify", "generated/good.py", "--set", "head_dim=32"]) == 2
+    assert "is judged by the spec in its header" in capsys.readouterr().err
 
 
 def test_missing_judges_are_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
