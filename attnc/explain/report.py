@@ -50,7 +50,6 @@ def explain(
             "kernels": [_kernel(one) for one in program.kernels],
             "schedule": {"device": device, **asdict(schedule)},
             "strategy": strategy(kernel),
-            "notes": list(program.interface.notes),
         },
         "tiles": _tiles(tiles, needed),
         "tile_map": tile_map(tiles, -(-situation.kv_len // schedule.block_kv)),

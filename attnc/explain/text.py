@@ -67,7 +67,6 @@ def _picture(picture: Facts) -> Iterator[str]:
 def _plan(plan: Facts) -> Iterator[str]:
     yield f"strategy  {plan['strategy']}"
     yield f"schedule  {_schedule(plan['schedule'])}"
-    yield from (f"note      {note}" for note in plan["notes"])
     for kernel in plan["kernels"]:
         grid = ", ".join(f"{index} < {extent}" for index, extent in kernel["grid"].items())
         yield f"kernel    {kernel['name']}, one linear grid: {grid}"

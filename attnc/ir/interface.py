@@ -74,7 +74,6 @@ class Interface:
     head_gate: bool
     backward: bool
     schedules: tuple[ScheduleRow, ...]
-    notes: tuple[str, ...] = ()  # header lines: formulas, what was derived
 
     @property
     def group(self) -> int:

@@ -1,6 +1,6 @@
 """What is known of the size of positions, lengths and scalars.
 
-The launcher's limits, and what follows from them.
+The launcher's limits (lengths, params, programs of a grid), and what follows from them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ KNOWN: Mapping[str, Range] = {
     "q_block": POSITION,
     "tile": POSITION,
     "kv_first": POSITION,
-    "b": POSITION,
+    "b": (0, MOST - 1),
     "h": (0, MOST - 1),
     "h_kv": (0, MOST - 1),
-    "batch": LENGTH,
-    "heads": (1, MOST),  # no limit of their own: a grid holds them, times query tiles and batch
+    "batch": (0, MOST),  # no limit of its own, nor have heads: the grid holds their product
+    "heads": (1, MOST),
     "kv_heads": (1, MOST),
     "BLOCK_Q": (16, 256),
     "BLOCK_KV": (16, 256),

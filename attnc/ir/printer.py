@@ -193,7 +193,7 @@ def interface_lines(interface: Interface) -> Iterator[str]:
             yield f"spec_text sha256 {hashlib.sha256(value.encode()).hexdigest()}"
         elif field.name in ("scale", "score", "mask"):
             yield f"{field.name} {formula_text(value)}"
-        elif field.name in ("schedules", "params", "tensors", "notes"):
+        elif field.name in ("schedules", "params", "tensors"):
             yield from (f"{field.name.removesuffix('s')} {_entry(entry)}" for entry in value)
         else:
             yield f"{field.name} {value!r}"
