@@ -226,7 +226,7 @@ def _clamp(parts: list[Interval]) -> Interval:
     return _smallest([_largest([x, low]), high])
 
 
-# By name, because Clamp belongs to the IR, which the ground floor does not know.
+# By name, because Clamp and Wide belong to the IR, which the ground floor does not know.
 _RULES: dict[str, Callable[[list[Interval]], Interval]] = {
     Add.__name__: _add,
     Mul.__name__: _multiply,
@@ -240,4 +240,5 @@ _RULES: dict[str, Callable[[list[Interval]], Interval]] = {
     "tanh": lambda parts: ((0, Fraction(-1)), _ONE),
     "sigmoid": lambda parts: (_ZERO, _ONE),
     "Clamp": _clamp,
+    "Wide": lambda parts: parts[0],
 }

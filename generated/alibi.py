@@ -368,6 +368,8 @@ def _check(q, k, v, dtypes=DTYPES):
         raise ValueError(f"alibi: v must have the heads and length of k, {tuple(k.shape[1:3])}, not {tuple(v.shape[1:3])}")
     if heads != 1 * kv_heads or kv_heads == 0:
         raise ValueError(f"alibi: q must have 1 head(s) for each head of k; q has {heads} heads and k has {kv_heads}")
+    if heads > 2**16:
+        raise ValueError(f"alibi: q has {heads} heads; at most 2**16 are supported")
     if heads != 12:
         raise ValueError(f"alibi: q must have 12 heads, since a formula of the spec names h; q has {heads}")
     for name, length in (("q", q_len), ("k", kv_len)):

@@ -384,6 +384,8 @@ def _check(q, k, v, bias, dtypes=DTYPES):
         raise ValueError(f"dense_bias: v must have the heads and length of k, {tuple(k.shape[1:3])}, not {tuple(v.shape[1:3])}")
     if heads != 1 * kv_heads or kv_heads == 0:
         raise ValueError(f"dense_bias: q must have 1 head(s) for each head of k; q has {heads} heads and k has {kv_heads}")
+    if heads > 2**16:
+        raise ValueError(f"dense_bias: q has {heads} heads; at most 2**16 are supported")
     for name, length in (("q", q_len), ("k", kv_len)):
         if length > LONGEST:
             raise ValueError(f"dense_bias: {name} has length {length}; at most 2**30 is supported")

@@ -18,7 +18,7 @@ Which keys a tile of queries visits:
     kv_hi = max(0, min(kv_len, kv_len + q_end - q_len + 124))      (one past the last key that some query sees)
     tile_lo = kv_lo // BLOCK_KV      (first tile with a visible pair)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
-    tiles [tile_lo, tile_hi): every tile
+    tiles [tile_lo, tile_hi): tiles in which something may be hidden
 Certificate: dilated_window.json, written by `attnc verify`; `attnc verify dilated_window.py` checks this file again.
 """
 
@@ -349,6 +349,8 @@ def _check(q, k, v, dtypes=DTYPES):
         raise ValueError(f"dilated_window: v must have the heads and length of k, {tuple(k.shape[1:3])}, not {tuple(v.shape[1:3])}")
     if heads != 1 * kv_heads or kv_heads == 0:
         raise ValueError(f"dilated_window: q must have 1 head(s) for each head of k; q has {heads} heads and k has {kv_heads}")
+    if heads > 2**16:
+        raise ValueError(f"dilated_window: q has {heads} heads; at most 2**16 are supported")
     for name, length in (("q", q_len), ("k", kv_len)):
         if length > LONGEST:
             raise ValueError(f"dilated_window: {name} has length {length}; at most 2**30 is supported")

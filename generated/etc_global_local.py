@@ -142,7 +142,7 @@ def forward(
     kv_lo_2 = tl.maximum(tl.maximum(tl.cast(g, tl.int64), tl.cast(kv_len, tl.int64) + tl.cast(q_from_3, tl.int64) - tl.cast(q_len, tl.int64) - tl.cast(radius, tl.int64)), 0)  # first key that some query sees
     kv_hi_2 = tl.cast(tl.cast(tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0), tl.int64) if (kv_len + q_end - g - q_len - 1 >= 0) & (radius * 2 + 1 >= 1) & (kv_lo_2 < tl.maximum(tl.minimum(kv_len, kv_len + q_end + radius - q_len), 0)) else tl.cast(0, tl.int64), tl.int32)  # one past the last key that some query sees
     kv_every_lo_2 = tl.maximum(tl.maximum(g, kv_len + q_end - q_len - radius - 1), 0)  # first key that every query sees
-    kv_every_hi_2 = tl.cast(tl.cast(tl.maximum(tl.minimum(kv_len, tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(radius, tl.int64) + 1 - tl.cast(q_len, tl.int64)), 0), tl.int64) if tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) >= g + q_len else tl.cast(0, tl.int64), tl.int32)  # one past the last key that every query sees
+    kv_every_hi_2 = tl.cast(tl.cast(tl.maximum(tl.minimum(tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) + tl.cast(radius, tl.int64) + 1 - tl.cast(q_len, tl.int64), kv_len), 0), tl.int64) if tl.cast(kv_len, tl.int64) + tl.cast(q_partial_from, tl.int64) >= g + q_len else tl.cast(0, tl.int64), tl.int32)  # one past the last key that every query sees
     tile_hi_1 = (kv_hi_1 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
     tile_lo_2 = tl.cast(kv_lo_2 // BLOCK_KV, tl.int32)  # first tile with a visible pair
     tile_hi_2 = (kv_hi_2 + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
@@ -412,6 +412,8 @@ def _check(q, k, v, dtypes=DTYPES):
         raise ValueError(f"etc_global_local: v must have the heads and length of k, {tuple(k.shape[1:3])}, not {tuple(v.shape[1:3])}")
     if heads != 1 * kv_heads or kv_heads == 0:
         raise ValueError(f"etc_global_local: q must have 1 head(s) for each head of k; q has {heads} heads and k has {kv_heads}")
+    if heads > 2**16:
+        raise ValueError(f"etc_global_local: q has {heads} heads; at most 2**16 are supported")
     for name, length in (("q", q_len), ("k", kv_len)):
         if length > LONGEST:
             raise ValueError(f"etc_global_local: {name} has length {length}; at most 2**30 is supported")

@@ -16,7 +16,7 @@ Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
     kv_hi = max(0, kv_len + q_end - q_len)      (one past the last key that some query sees)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
-    tiles [0, tile_hi): every tile
+    tiles [0, tile_hi): tiles in which something may be hidden
 Certificate: mod5_mask.json, written by `attnc verify`; `attnc verify mod5_mask.py` checks this file again.
 """
 
@@ -345,6 +345,8 @@ def _check(q, k, v, dtypes=DTYPES):
         raise ValueError(f"mod5_mask: v must have the heads and length of k, {tuple(k.shape[1:3])}, not {tuple(v.shape[1:3])}")
     if heads != 1 * kv_heads or kv_heads == 0:
         raise ValueError(f"mod5_mask: q must have 1 head(s) for each head of k; q has {heads} heads and k has {kv_heads}")
+    if heads > 2**16:
+        raise ValueError(f"mod5_mask: q has {heads} heads; at most 2**16 are supported")
     for name, length in (("q", q_len), ("k", kv_len)):
         if length > LONGEST:
             raise ValueError(f"mod5_mask: {name} has length {length}; at most 2**30 is supported")

@@ -6,6 +6,7 @@ import textwrap
 
 from attnc import symbols
 from attnc.ir.formula_text import formula_text
+from attnc.ir.functions import without_wide
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Formula, Kernel, Let, Loop, Program
 from attnc.notation import plain
@@ -87,14 +88,15 @@ def _derived(kernel: Kernel) -> list[str]:
             and _is_range(stmt, kernel)
         ):
             lines.append(
-                f"    {stmt.name} = {formula_text(stmt.value.expr)}"
+                f"    {stmt.name} = {formula_text(without_wide(stmt.value.expr))}"
                 + (f"      ({stmt.note})" if stmt.note else "")
             )
         if isinstance(stmt, Loop):
-            ranges = ", ".join(
-                f"[{formula_text(p.start)}, {formula_text(p.stop)})" for p in stmt.pieces
-            )
-            lines.append(f"    tiles {ranges}: {stmt.note or 'every tile'}")
+            ends = ((without_wide(p.start), without_wide(p.stop)) for p in stmt.pieces)
+            ranges = ", ".join(f"[{formula_text(a)}, {formula_text(b)})" for a, b in ends)
+            masked = any(piece.masked for piece in stmt.pieces)
+            otherwise = "tiles in which something may be hidden" if masked else "every tile"
+            lines.append(f"    tiles {ranges}: {stmt.note or otherwise}")
     return lines
 
 

@@ -24,7 +24,6 @@ class Printer(Protocol):
     """What a function's arguments are printed by."""
 
     ranges: dict[str, Range]
-    wide: bool
     used: set[str]  # helper functions that the file must define
 
     def print(self, formula: Basic, order: Order) -> Text:
@@ -132,7 +131,7 @@ def _where(printer: Printer, formula: Where, order: Order) -> Text:
     parts = [printer.print(arg, order) for arg in formula.args]
     axes = union(parts, order)
     condition, then, otherwise = (widen(part, axes) for part in parts)
-    if not axes and formula.is_integer and (printer.wide or printer.is_long(formula)):
+    if not axes and formula.is_integer and printer.is_long(formula):
         # the two sides of a conditional must be of one type
         then, otherwise = (f"tl.cast({side}, tl.int64)" for side in (then, otherwise))
     if not axes and not formula.is_integer:

@@ -30,7 +30,8 @@ from attnc.codegen.texts import (
     widen,
 )
 from attnc.codegen.triton_functions import Order, binary, print_function, print_power
-from attnc.ir.position_ranges import LEAST, MOST, Range, tightest
+from attnc.ir.functions import Wide
+from attnc.ir.position_ranges import Range
 from attnc.ranges import floored_part
 from attnc.symbols import FloorMod, arguments, names_in, sign_of
 
@@ -43,9 +44,8 @@ class TritonText:
 
     names: dict[str, Name]
     ranges: dict[str, Range]
-    wide: bool = False  # sums and products that 32 bits do not hold are 64-bit
     scalar: bool = False  # within a formula without axes
-    casting: bool = False  # within a sum or product that 32 bits do not hold
+    casting: bool = False  # within Wide
     used: set[str] = field(default_factory=set)
 
     def over(self, formula: Basic, axes: Sequence[str]) -> str:
@@ -55,23 +55,20 @@ class TritonText:
 
     def print(self, formula: Basic, order: Order) -> Text:
         """Print over the formula's own axes, ordered as in `order`."""
-        if not self._passes_32_bits(formula):
+        if not isinstance(formula, Wide):
             return self._print(formula, order)
         self.casting = True
-        text = self._print(formula, order)
+        text = self._print(arguments(formula)[0], order)
         self.casting = False
         return text
 
     def is_long(self, formula: Basic) -> bool:
-        """Whether a formula reads a 64-bit integer, which makes what it meets 64-bit too."""
-        return any(self.names[name].long for name in names_in(formula))
-
-    def _passes_32_bits(self, formula: Basic) -> bool:
-        """Whether an integer sum or product of a wide formula needs 64 bits."""
-        if not self.wide or self.casting or not formula.args or not formula.is_integer:
-            return False
-        low, high = tightest(cast(Expr, formula), self.ranges)
-        return low is None or high is None or low < LEAST or high > MOST
+        """Whether a formula holds a 64-bit integer, which makes what it meets 64-bit too."""
+        return (
+            self.casting
+            or formula.has(Wide)
+            or any(self.names[name].long for name in names_in(formula))
+        )
 
     def _print(self, formula: Basic, order: Order) -> Text:
         match formula:

@@ -47,12 +47,10 @@ class ValueText:
     def value(self, value: Value, axes: tuple[str, ...], dtype: str) -> str:
         """The right-hand side of a value's line."""
         match value:
-            case Formula(expr, wide):
-                self.text.wide = wide
+            case Formula(expr):
                 text = self._formula(expr, axes, dtype)
-                self.text.wide = False
-                long = wide or self.text.is_long(expr)
-                return f"tl.cast({text}, tl.int32)" if long and dtype == "i32" else text
+                long = dtype == "i32" and self.text.is_long(expr)
+                return f"tl.cast({text}, tl.int32)" if long else text
             case Load():
                 return self._load(value, axes, dtype)
             case Dot(left, right, _, add_to):

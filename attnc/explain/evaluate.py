@@ -96,6 +96,7 @@ _FORMS = {
     "FloorDiv": "({0} // {1})",
     "FloorMod": "({0} % {1})",
     "Where": "({1} if {0} else {2})",
+    "Wide": "{0}",
     "Clamp": "min(max({0}, {1}), {2})",
     "Max": "max({all})",
     "Min": "min({all})",

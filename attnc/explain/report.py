@@ -118,7 +118,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "grid": {str(dim.index): formula_text(dim.extent) for dim in kernel.grid},
-        "where": {let.name: print_value(let.value).removeprefix("wide ") for let in lets},
+        "where": {let.name: print_value(let.value) for let in lets},
         "loops": [
             {
                 "axis": stmt.axis,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from sympy import Symbol
+from typing import Any
+
+from sympy import Basic, Max, Min, Symbol
+from sympy.core.relational import Relational
 
 from attnc.symbols import OwnFunction
 from attnc.symbols import value_symbol as tile_symbol
 
-__all__ = ["Anchor", "Clamp", "Exp2", "InverseOrZero", "Log2", "new", "old", "tile_symbol"]
+__all__ = ["Anchor", "Clamp", "Exp2", "InverseOrZero", "Log2", "Wide", "new", "old", "tile_symbol"]
 
 
 class Exp2(OwnFunction):
@@ -39,12 +42,36 @@ class InverseOrZero(OwnFunction):
     is_real = True
 
 
+class Wide(OwnFunction):
+    """Wide(x) = x, computed in 64 bits: 32 would not hold it, or something on the way to it."""
+
+    nargs = 1
+    is_real = True
+    is_integer = True
+
+
 class Clamp(OwnFunction):
     """Clamp(x, lo, hi) = min(max(x, lo), hi)."""
 
     nargs = 3
     is_real = True
     is_integer = True
+
+
+def without_wide(formula: Basic) -> Any:
+    """The formula less the marks that say where it is computed in 64 bits."""
+    if isinstance(formula, Wide):
+        return without_wide(formula.args[0])
+    if not formula.has(Wide):
+        return formula
+    return rebuilt(formula, [without_wide(arg) for arg in formula.args])
+
+
+def rebuilt(formula: Basic, args: list[Basic]) -> Any:
+    """The formula over other arguments; bounds stay as they are written."""
+    if isinstance(formula, Max | Min | Relational):
+        return formula.func(*args, evaluate=False)
+    return formula.func(*args)
 
 
 def old(name: str) -> Symbol:

@@ -111,12 +111,10 @@ class Load(Node):
 class Formula(Node):
     """An elementwise formula over values, positions and scalars.
 
-    `wide`: some integer sum or product in it may pass 2**31.  Which ones, codegen finds by their
-    ranges; these are computed in 64 bits, the rest in 32.
+    Its integers are 32-bit, but for those that stand within ir.functions.Wide.
     """
 
     expr: Expr | Boolean
-    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

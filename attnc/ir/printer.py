@@ -54,8 +54,8 @@ def print_value(value: Value) -> str:
     match value:
         case Load(buffer, index, guard):
             return f"load {buffer}{_index(index)}{_guard(guard)}"
-        case Formula(expr, wide):
-            return f"{'wide ' if wide else ''}{formula_text(expr)}"
+        case Formula(expr):
+            return formula_text(expr)
         case Contract(left, right, over):
             return f"contract {left} * {right} over {', '.join(over) or 'nothing'}"
         case Dot(left, right, over, add_to):

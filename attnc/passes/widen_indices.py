@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import sympy
 from sympy import Basic, Expr, Integer
 from sympy.core.relational import Relational
 
+from attnc.ir.functions import Wide, rebuilt
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
 from attnc.ir.position_ranges import KNOWN, LEAST, MOST, Range, learn, scalar_ranges, tightest
 from attnc.symbols import arguments
@@ -22,7 +23,7 @@ from attnc.symbols import arguments
 
 @dataclass(frozen=True, slots=True)
 class WidenIndices:
-    """visible := 3 * kv_idx <= q_pos   ->   visible := wide 3 * kv_idx <= q_pos.
+    """visible := 3 * kv_idx <= q_pos   ->   visible := wide(3 * kv_idx) <= q_pos.
 
     a + x < b + y   ->   a + x - b - y < 0, where x and y alone may pass 2**31 but not their
     difference.
@@ -55,9 +56,18 @@ def _widen(let: Let, ranges: dict[str, Range]) -> Let:
     if all(_fits(part, ranges) for part in _read_values(let.value.expr)):
         return let
     expr = _one_sided(let.value.expr, ranges)
-    wide = not all(_fits(part, ranges) for part in _read_values(expr))
     dtype = "i64" if integer and not _fits(cast(Expr, expr), ranges) else let.dtype
-    return replace(let, value=replace(let.value, expr=expr, wide=wide), dtype=dtype)
+    return replace(let, value=replace(let.value, expr=_marked(expr, ranges)), dtype=dtype)
+
+
+def _marked(formula: Basic, ranges: dict[str, Range], in_ring: bool = False) -> Any:
+    """Mark the outermost integers that 32 bits do not hold; terms of a sum may wrap."""
+    whole = bool(formula.is_integer and formula.args)
+    ring = whole and isinstance(formula, sympy.Add | sympy.Mul)
+    if whole and not (in_ring and ring) and not _fits(cast(Expr, formula), ranges):
+        return Wide(formula)
+    args = [_marked(arg, ranges, ring) for arg in formula.args]
+    return formula if args == list(formula.args) else rebuilt(formula, args)
 
 
 def _one_sided(formula: Basic, ranges: dict[str, Range]) -> Basic:

@@ -2,8 +2,8 @@
 
 The same inputs give the same bytes: no times, nothing of the machine.  Errors therefore stand
 only against their limit; how large they were on one machine is in the report of that run.  The
-schedule table is left out of the source's hash, because tuning changes it.  The proofs hold for the
-tile shapes that stood in the table when they were made (proofs.shapes_of).
+schedule table is left out of the source's hash, because tuning changes it: the proofs hold for
+every tile shape that the launcher accepts (proofs.EVERY_SHAPE).
 """
 
 from __future__ import annotations

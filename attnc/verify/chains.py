@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 from sympy import Basic, Function, S, Symbol
 
-from attnc.ir.functions import Anchor, Exp2, InverseOrZero
+from attnc.ir.functions import Anchor, Exp2, InverseOrZero, without_wide
 from attnc.ir.nodes import (
     Collapse,
     Dot,
@@ -111,7 +111,8 @@ class Chain:
     def _expand(self, let: Let) -> Any:
         match let.value:
             case Formula(expr):
-                return None if let.dtype == "i1" and self.keeps_conditions else self.formula(expr)
+                kept = let.dtype == "i1" and self.keeps_conditions
+                return None if kept else self.formula(without_wide(expr))
             case Fill(number):
                 return number
             case Collapse(kind, operand, over) if self._is_columns(over) and kind != "any":

@@ -17,7 +17,7 @@ import mpmath
 import sympy
 from sympy import Basic, Expr, Symbol
 
-from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
+from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2, Wide
 from attnc.symbols import FloorDiv, FloorMod, Read, Where, sigmoid
 from attnc.verify.obligations import Obligation
 
@@ -179,6 +179,7 @@ _RULES: dict[Any, Callable[..., Number]] = {
     Log2: lambda x: mpmath.log(x, 2),
     Anchor: lambda x: x,
     InverseOrZero: lambda x: 1 / mpmath.mpf(x) if x else 0,
+    Wide: lambda x: x,
     Clamp: lambda x, low, high: min(max(x, low), high),
     sympy.Eq: lambda a, b: a == b,
     sympy.Ne: lambda a, b: a != b,

@@ -16,7 +16,7 @@ import numpy as np
 import sympy
 from sympy import Basic
 
-from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
+from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2, Wide
 from attnc.symbols import Q_POS, FloorDiv, FloorMod, Read, Where, sigmoid
 
 Array = Any  # a numpy array or a numpy number; pyright does not follow their broadcasting
@@ -152,6 +152,7 @@ _RULES: dict[Any, Callable[..., Array]] = {
     Log2: lambda x: np.log2(np.asarray(x, np.float64)),
     Anchor: lambda x: np.where(np.isneginf(x), 0.0, x),
     InverseOrZero: _inverse_or_zero,
+    Wide: lambda x: x,
     Clamp: lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi),
     sympy.Eq: _chain(np.equal),
     sympy.Ne: _chain(np.not_equal),

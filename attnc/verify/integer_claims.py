@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from sympy import Add, Basic, Mul, Symbol
 
-from attnc.ir.functions import Clamp
+from attnc.ir.functions import Clamp, Wide
 from attnc.ir.nodes import Formula, Let, Load, Loop, Store
 from attnc.symbols import FloorDiv, FloorMod, Where
 from attnc.verify.claims import Claim, Tiling
@@ -45,7 +45,9 @@ class _Integers:
         return isinstance(formula, sympy.Integer)
 
     def within(self, formula: Basic, inside_ring: bool = False) -> Iterator[Basic]:
-        """The integers that must fit, outermost first."""
+        """The integers that must fit, outermost first; within Wide they are 64-bit."""
+        if isinstance(formula, Wide):
+            return
         ring = isinstance(formula, Add | Mul) and self.whole(formula)
         if formula.args and self.whole(formula) and not (inside_ring and ring):
             yield formula
@@ -109,7 +111,7 @@ def _inner_formulas(loop: Loop) -> Iterator[Basic]:
 
 
 def _formulas(let: Let) -> Iterator[Basic]:
-    if isinstance(let.value, Formula) and not let.value.wide:
+    if isinstance(let.value, Formula):
         yield let.value.expr
     elif isinstance(let.value, Load):
         yield from (*let.value.index, let.value.guard)

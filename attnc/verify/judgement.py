@@ -92,12 +92,12 @@ def _obligations(
     spec: AttentionSpec, program: Program, progress: Progress | None
 ) -> tuple[Obligation, ...]:
     from attnc.verify.formulas import check_formulas
-    from attnc.verify.proofs import prove
+    from attnc.verify.proofs import EVERY_SHAPE, prove
 
     _tell(progress, "formulas")
     formulas = tuple(check_formulas(spec, program))
     _tell(progress, "proofs")
-    return (*formulas, *prove(spec, program))
+    return (*formulas, *prove(spec, program, EVERY_SHAPE))
 
 
 def _numbers(spec: AttentionSpec, source: str, progress: Progress | None) -> tuple[NumberRow, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import z3
@@ -30,6 +31,8 @@ from attnc.verify.tightness import tightness_claims
 Blocks = tuple[int, int]  # BLOCK_Q, BLOCK_KV
 
 WIDE = (32, 128)
+SIZES = (16, 32, 64, 128, 256)
+EVERY_SHAPE = tuple(product(SIZES, SIZES))  # all that a generated launcher accepts
 EFFORT = 4_000_000  # z3's own resource count: about a second or two
 SMALL_LENGTH, SMALL_PARAM = 300, 40
 

@@ -20,7 +20,7 @@ import sympy
 import z3
 from sympy import Basic, Symbol
 
-from attnc.ir.functions import Clamp
+from attnc.ir.functions import Clamp, Wide
 from attnc.symbols import FloorDiv, FloorMod, Read, Where
 
 Term = Any  # a z3 expression; z3's own types say less than its operators check
@@ -255,6 +255,7 @@ _RULES: dict[Any, Callable[[Translator, list[Term]], Term]] = {
     sympy.floor: lambda t, args: t.floor_quotient([args[0], t.number(1)]),
     FloorDiv: Translator.floor_quotient,
     FloorMod: Translator.floor_remainder,
+    Wide: lambda t, args: t.as_number(args[0]),
     Clamp: lambda t, args: t.smallest([t.largest([args[0], args[1]]), args[2]]),
     Where: _chosen,
     sympy.Eq: _relation(lambda a, b: a == b),

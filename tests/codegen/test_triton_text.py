@@ -26,7 +26,7 @@ from sympy import (
 
 from attnc.codegen.texts import Name
 from attnc.codegen.triton_text import TritonText
-from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
+from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2, Wide
 from attnc.symbols import FloorDiv, FloorMod, Where, sigmoid
 
 s, r, c, w = (
@@ -89,13 +89,13 @@ TABLE: list[tuple[Basic, str]] = [
     (s * Float("1e-45"), "s * 0.0"),  # below the normal range: float64
 ]  # fmt: skip
 WIDE: list[tuple[Basic, str]] = [
-    (3 * k < q, "(tl.cast(kv_idx, tl.int64) * 3)[None, :] < q_pos[:, None]"),
-    (k - q, "kv_idx[None, :] - q_pos[:, None]"),  # 32 bits hold it
+    (Wide(3 * k) < q, "(tl.cast(kv_idx, tl.int64) * 3)[None, :] < q_pos[:, None]"),
+    (k - q, "kv_idx[None, :] - q_pos[:, None]"),
 ]
 
 
-def printed(formula: Basic, wide: bool = False) -> str:
-    return TritonText(dict(NAMES), dict(RANGES), wide=wide).over(formula, ("q", "k"))
+def printed(formula: Basic) -> str:
+    return TritonText(dict(NAMES), dict(RANGES)).over(formula, ("q", "k"))
 
 
 @pytest.mark.parametrize(("formula", "text"), TABLE, ids=[text for _, text in TABLE])
@@ -106,7 +106,7 @@ def test_prints(formula: Basic, text: str) -> None:
 
 @pytest.mark.parametrize(("formula", "text"), WIDE, ids=[text for _, text in WIDE])
 def test_prints_wide(formula: Basic, text: str) -> None:
-    assert printed(formula, wide=True) == text
+    assert printed(formula) == text
 
 
 def test_remembers_the_helpers_that_a_text_needs() -> None:

@@ -210,3 +210,11 @@ def test_a_param_that_a_formula_divides_by_is_not_zero(build: Build) -> None:
         with pytest.raises(ValueError) as caught:
             attention(q, q, q, **{name: 0})
         assert str(caught.value) == f"sample: a formula divides by {name}, which must not be 0"
+
+
+def test_more_heads_than_were_proved_are_refused(build: Build) -> None:
+    attention = build("heads: 1\nhead_dim: 1\n").module.attention
+    q = torch.zeros(1, 1, 1, 1).expand(1, 2**16 + 1, 1, 1)
+    with pytest.raises(ValueError) as caught:
+        attention(q, q, q)
+    assert str(caught.value) == "sample: q has 65537 heads; at most 2**16 are supported"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnc.driver import lower_spec
+from attnc.ir.functions import Wide
 from attnc.ir.nodes import Formula, Loop
 from attnc.spec import parse_spec
 
@@ -36,4 +37,4 @@ def masked_formula(mask: str) -> Formula:
     ],
 )
 def test_only_what_may_pass_two_to_the_31_is_wide(mask: str, wide: bool) -> None:
-    assert masked_formula(mask).wide is wide
+    assert masked_formula(mask).expr.has(Wide) is wide

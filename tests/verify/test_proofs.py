@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from tests.verify import kernels
 from tests.verify.test_interpreter import edit
 
 SPEC, READY = kernels.attention_spec(), kernels.ready()
+GENERATED = Path(__file__).parents[2] / "generated" / "causal_mha.py"
 SHAPES = [(32, 16)]
 
 
@@ -261,3 +264,10 @@ def test_is_understood(premise: sympy.Basic, conclusion: sympy.Basic) -> None:
 )
 def test_is_not_taken_for_granted(premise: sympy.Basic, conclusion: sympy.Basic) -> None:
     assert not follows(premise, conclusion)
+
+
+def test_every_shape_that_a_launcher_accepts_is_proved() -> None:
+    fields = re.search(r"FIELDS = (\{.*\})", GENERATED.read_text())
+    assert fields is not None
+    accepted = eval(fields[1])  # the launcher's own table
+    assert set(proofs.EVERY_SHAPE) == set(product(accepted["block_q"], accepted["block_kv"]))
