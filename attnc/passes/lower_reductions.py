@@ -17,7 +17,6 @@ import sympy
 from sympy import Basic, Expr, Float, Integer, Max, S, Symbol, exp
 from sympy.logic.boolalg import BooleanTrue
 
-from attnc.algebra import factors_along
 from attnc.ir.functions import Anchor, Exp2, new, old, tile_symbol
 from attnc.ir.nodes import (
     Collapse,
@@ -93,10 +92,11 @@ class _Lowering:
     known: dict[object, str] = field(default_factory=dict)
     updates: list[Update] = field(default_factory=list)
     late: list[Let] = field(default_factory=list)
+    anchors: dict[str, Symbol] = field(default_factory=dict)
     selected: dict[str, str] = field(default_factory=dict)
 
     def loop(self) -> Loop:
-        late = _only_for_sums(self.source)
+        late = self._only_for_sums()
         self.body += [
             replace(let, value=_dot(let.value)) for let in self.source.body if let.name not in late
         ]
@@ -111,6 +111,17 @@ class _Lowering:
         ]
         first = [update for update in self.updates if update not in last]
         return replace(self.source, body=tuple(self.body), reductions=(), updates=(*first, *last))
+
+    def _only_for_sums(self) -> set[str]:
+        """Loads that only a weighted sum reads, as its right operand."""
+        loads = {let.name for let in self.source.body if isinstance(let.value, Load)}
+        sums = [reduction for reduction in self.source.reductions if reduction.kind == "sum"]
+        return loads & {
+            str(factor)
+            for reduction in sums
+            for factor in sympy.Mul.make_args(reduction.element)
+            if self.varies.get(str(factor), frozenset()) & self._features(reduction)
+        }
 
     def _let(
         self, name: str, value: Value, axes: tuple[str, ...], dtype: str = "f32", note: str = ""
@@ -130,19 +141,20 @@ class _Lowering:
         return tile_symbol(self.known[key])
 
     def _maximum(self, reduction: Reduce) -> None:
-        positive, score = _positive_factor(reduction.element, reduction.over, self.varies)
-        tile_axes = (*reduction.axes, reduction.over)
-        score = self._select(score, reduction, tile_axes)
+        score = self._select(reduction.element, reduction)
         largest = self._let("tile_max", Collapse("max", str(score), reduction.over), reduction.axes)
-        raised = Formula(Max(tile_symbol(reduction.name), largest * positive))
+        raised = Formula(Max(tile_symbol(reduction.name), largest))
         moved = self._let(f"{reduction.name}_new", raised, reduction.axes)
         self.updates.append(Update(reduction.name, str(moved)))
         if any(other.follows == reduction.name for other in self.source.reductions):
             note = "an empty row keeps -inf out of the exponents"
-            self._let("anchor", Formula(Anchor(moved)), reduction.axes, note=note)
+            self.anchors[reduction.name] = self._let(
+                "anchor", Formula(Anchor(moved)), reduction.axes, note=note
+            )
 
-    def _select(self, score: Expr, reduction: Reduce, axes: tuple[str, ...]) -> Symbol:
+    def _select(self, score: Expr, reduction: Reduce) -> Symbol:
         """The score, -inf where hidden."""
+        axes = (*reduction.axes, reduction.over)
         visible = reduction.where
         if isinstance(visible, BooleanTrue):
             return self._named(score, axes, "score")
@@ -163,12 +175,14 @@ class _Lowering:
             "only streamed sums are lowered"
         )
         element = self._hidden_adds_nothing(reduction)
-        anchor = self._anchor_of(reduction.follows)
+        anchor = self.anchors[reduction.follows]
         element = replaced(element, {tile_symbol(reduction.follows): anchor})
         rescale = self._rescale(reduction, anchor)
         carried = tile_symbol(reduction.name)
-        weights, values = _dot_operands(element, self.varies)
-        p = self._named(weights, tuple(a for a in ("q", "k") if a in self._axes(weights)), "p")
+        weights, values = _dot_operands(element, self._features(reduction), self.varies)
+        varying = self._axes(weights)
+        tile_axes = tuple(a for a in (*reduction.axes, reduction.over) if a in varying)
+        p = self._named(weights, tile_axes, "p")
         if values is None:
             total = self._let("tile_sum", Collapse("sum", str(p), reduction.over), reduction.axes)
             result = self._let(
@@ -186,6 +200,15 @@ class _Lowering:
             )
         self.updates.append(Update(reduction.name, str(result)))
 
+    def _rows(self, reduction: Reduce) -> tuple[str, ...]:
+        """The axes of the maximum that a sum follows."""
+        leaders = (r for r in self.source.reductions if r.name == reduction.follows)
+        return next(leader.axes for leader in leaders)
+
+    def _features(self, reduction: Reduce) -> frozenset[str]:
+        """The axes of a sum that its maximum lacks: those of the values it weighs."""
+        return frozenset(reduction.axes) - frozenset(self._rows(reduction))
+
     def _axes(self, formula: Basic) -> frozenset[str]:
         return frozenset().union(
             *(self.varies.get(name, frozenset()) for name in names_in(formula))
@@ -197,10 +220,6 @@ class _Lowering:
             self.body.append(let)
             self.late.remove(let)
 
-    def _anchor_of(self, leader: str) -> Symbol:
-        moved = tile_symbol(f"{leader}_new")
-        return tile_symbol(self.known[(Formula(Anchor(moved)), ("q",))])
-
     def _rescale(self, reduction: Reduce, anchor: Symbol) -> Symbol:
         assert reduction.follows is not None and reduction.repair is not None
         factor = replaced(
@@ -210,9 +229,8 @@ class _Lowering:
                 new(reduction.follows): anchor,
             },
         )
-        return self._let(
-            "rescale", Formula(factor), ("q",), note="what was summed against the old maximum"
-        )
+        note = "what was summed against the old maximum"
+        return self._let("rescale", Formula(factor), self._rows(reduction), note=note)
 
     def _hidden_adds_nothing(self, reduction: Reduce) -> Expr:
         """The element over the selected score.
@@ -227,22 +245,9 @@ class _Lowering:
                 return replaced(element, {tile_symbol(score): tile_symbol(chosen)})
         visible = reduction.where
         if not isinstance(visible, Symbol):
-            visible = self._let("visible", Formula(reduction.where), ("q", "k"), "i1")
+            axes = (*self._rows(reduction), reduction.over)
+            visible = self._let("visible", Formula(reduction.where), axes, "i1")
         return Where(Symbol(str(visible)), element, Integer(0))
-
-
-def _only_for_sums(loop: Loop) -> set[str]:
-    """Loads that only a weighted sum reads, as its right operand."""
-    loads = {let.name for let in loop.body if isinstance(let.value, Load) and {"e"} & set(let.axes)}
-    return loads & names_in(*(reduction.element for reduction in loop.reductions))
-
-
-def _positive_factor(
-    element: Expr, over: str, varies: dict[str, frozenset[str]]
-) -> tuple[Expr, Expr]:
-    """Split c * x into (c, x), c positive and free of the axis: max(c x) = c max(x)."""
-    fixed, moving = factors_along(element, over, varies)
-    return (fixed, moving) if fixed.is_positive else (S.One, element)
 
 
 def _vanishes(element: Expr, score: Symbol) -> bool:
@@ -261,12 +266,12 @@ def _vanishes(element: Expr, score: Symbol) -> bool:
     return bool(slope.is_positive)
 
 
-def _dot_operands(element: Expr, varies: dict[str, frozenset[str]]) -> tuple[Expr, str | None]:
+def _dot_operands(
+    element: Expr, features: frozenset[str], varies: dict[str, frozenset[str]]
+) -> tuple[Expr, str | None]:
     """Split p[q, k] * v[k, e] into its operands; a plain row sum has no second one."""
-    features = [
-        f for f in sympy.Mul.make_args(element) if varies.get(str(f), frozenset()) - {"q", "k"}
-    ]
-    if not features:
+    values = [f for f in sympy.Mul.make_args(element) if varies.get(str(f), frozenset()) & features]
+    if not values:
         return element, None
-    (values,) = features
-    return element / values, str(values)
+    (value,) = values
+    return element / value, str(value)
