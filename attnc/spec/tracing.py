@@ -165,6 +165,16 @@ class Traced:
         """Stay the same: formulas are exact, so a cast to a float type says nothing."""
         return self
 
+    float = double = to
+
+    def __getattr__(self, name: str) -> Callable[..., Traced]:
+        """Write down a tensor's method as the torch function of that name: `score.tanh()`."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        from attnc.spec.torch_functions import torch_call  # it speaks of Traced
+
+        return lambda *args, **kwargs: torch_call(name, (self, *args), kwargs)
+
     @classmethod
     def __torch_function__(
         cls,

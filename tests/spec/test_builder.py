@@ -119,6 +119,8 @@ def traced(score_mod: object, **keys: object) -> str:
             "where(~((q_idx > kv_idx) | (q_idx == 1)) & (kv_idx != 2), score, 0)",
         ),
         (lambda s, b, h, q, k: formula("softcap(score, 5)") * 2, "(softcap(score, 5)) * 2"),
+        (lambda s, b, h, q, k: (s / 20).tanh() * 20, "tanh(score / 20) * 20"),
+        (lambda s, b, h, q, k: s.float().clamp(min=-1), "max(score, -1)"),
     ],
 )
 def test_operators_are_written_down(score_mod: object, text: str) -> None:
@@ -184,6 +186,7 @@ def test_branches_are_refused() -> None:
         (lambda s, b, h, q, k: float(s), "`score` has no value when the spec is built"),
         (lambda s, b, h, q, k: None, "a callable cannot use a builtins.NoneType of its own"),
         (lambda s: s, "the callable failed"),
+        (lambda s, b, h, q, k: s.cumsum(0), "torch.cumsum has no formula in attnc"),
     ],
 )
 def test_what_no_formula_can_say_is_refused(score_mod: object, said: str) -> None:
