@@ -14,11 +14,11 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    kv_lo = max(0, 8192*((kv_len + q_first - q_len) // 8192))      (first key that some query sees)
+    kv_lo = max(0, kv_len + q_first - q_len - ((kv_len + q_first - q_len) % 8192))      (first key that some query sees)
     kv_hi = max(0, kv_len + q_end - q_len)      (one past the last key that some query sees)
     tile_lo = kv_lo // BLOCK_KV      (first tile with a visible pair)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
-    full_lo = (BLOCK_KV + max(0, 8192*((kv_len + q_end - q_len + 8191) // 8192) - 8192) - 1) // BLOCK_KV      (first wholly visible tile)
+    full_lo = (BLOCK_KV + max(0, kv_len + q_end - q_len - ((kv_len + q_end - q_len + 8191) % 8192) - 1) - 1) // BLOCK_KV      (first wholly visible tile)
     full_hi = max((max(0, kv_len + q_first - q_len + 1)) // BLOCK_KV, full_lo)      (one past the last wholly visible tile)
     tiles [full_lo, full_hi): tiles in which everything is visible
     tiles [tile_lo, full_lo), [full_hi, tile_hi): tiles in which something is hidden
@@ -77,6 +77,14 @@ INTERPRETER_UPCASTS_BF16 = True  # Triton's interpreter computes bf16 wrongly: r
 
 
 @triton.jit
+def floor_div(a, b):
+    """floor(a / b) of integers; Triton's // rounds towards zero."""
+    quotient = a // b
+    remainder = a - quotient * b
+    return tl.where((remainder != 0) & ((remainder < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
 def floor_mod(a, b):
     """a - b * floor(a / b) of integers; Triton's % takes the sign of a."""
     remainder = a % b
@@ -130,7 +138,7 @@ def forward(
     kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query sees
     tile_lo = kv_lo // BLOCK_KV  # first tile with a visible pair
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    full_lo = (tl.maximum(kv_len + q_end + 8191 - floor_mod(kv_len + q_end + 8191 - q_len, 8192) - q_len - 8192, 0) + BLOCK_KV - 1) // BLOCK_KV  # first wholly visible tile
+    full_lo = (tl.maximum(kv_len + q_end - floor_mod(kv_len + q_end + 8191 - q_len, 8192) - q_len - 1, 0) + BLOCK_KV - 1) // BLOCK_KV  # first wholly visible tile
     full_hi = tl.maximum(tl.maximum(kv_len + q_first + 1 - q_len, 0) // BLOCK_KV, full_lo)  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
@@ -159,7 +167,7 @@ def forward(
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
 
-    row_term = q_pos - floor_mod(q_pos, 8192)
+    row_term = floor_div(q_pos, 8192) * 8192
 
     # tiles in which something is hidden
     steps_1 = tl.maximum(full_lo - tile_lo, 0)

@@ -32,7 +32,6 @@ from attnc.codegen.texts import (
 from attnc.codegen.triton_functions import Order, binary, print_function, print_power
 from attnc.ir.functions import Wide
 from attnc.ir.position_ranges import Range
-from attnc.ranges import floored_part
 from attnc.symbols import FloorMod, arguments, names_in, sign_of
 
 Signed = tuple[str, Text]
@@ -121,11 +120,6 @@ class TritonText:
         return text if sign == "+" else Text(f"-{text.within(UNARY)}", UNARY, axes)
 
     def _product(self, formula: Expr, order: Order) -> Text:
-        multiple = floored_part(formula)
-        if multiple is not None:
-            # a visible multiple of the tile changes how Triton lays out masks: 45 spills on sm_80
-            x, step = multiple.args
-            return self.print(x - FloorMod(x, step), order)
         factors = arguments(formula)
         coefficient = sympy.Mul(*(factor for factor in factors if factor.is_number))
         rest = [factor for factor in factors if not factor.is_number]

@@ -6,6 +6,7 @@ from attnc.passes.bound_tiles import BoundTiles
 from attnc.passes.drop_aliases import DropAliases
 from attnc.passes.drop_implied_bounds import DropImpliedBounds
 from attnc.passes.fold_scales import FoldScales
+from attnc.passes.hide_multiples import HideMultiples
 from attnc.passes.hoist_invariants import HoistInvariants
 from attnc.passes.lower_reductions import LowerReductions
 from attnc.passes.pipeline import Pipeline
@@ -26,6 +27,7 @@ PIPELINE = Pipeline(
         UnfoldFloors(),  # after the ranges, which understand blocks as they are written
         LowerReductions(),  # selects, carried values, dots
         HoistInvariants(),  # once formulas stand in the loops that evaluate them
+        HideMultiples(),  # once every scalar has its formula
         WidenIndices(),  # integers that may pass 2**31
         SplitAxis(),  # last: every value over a feature axis is spelled out and can be cut
     )
