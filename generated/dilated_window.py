@@ -130,7 +130,8 @@ def forward(
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
 
     for tile in range(tile_lo, tile_hi):
-        kv_idx = tile * BLOCK_KV + kv_in_tile
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
         visible = ((tl.abs(kv_idx[None, :] - q_pos[:, None]) <= 124) & ((q_pos[:, None] - kv_idx[None, :]) % 4 == 0)) & (kv_idx < kv_len)[None, :] & (q_idx < q_len)[:, None]  # mask: dilated(32, 4)
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)

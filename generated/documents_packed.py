@@ -135,11 +135,12 @@ def forward(
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
 
     for tile in range(0, tile_hi):
-        kv_idx = tile * BLOCK_KV + kv_in_tile
-        ids_key = tl.load(ids_base + tile * ids_step + ids_offsets, mask=kv_in_tile < kv_hi - tile * BLOCK_KV, other=0)
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
+        ids_key = tl.load(ids_base + tile * ids_step + ids_offsets, mask=kv_in_tile < kv_hi - kv_first, other=0)
         visible = ((0 <= q_pos) & (q_idx < q_len))[:, None] & ((ids_row[:, None] == ids_key[None, :]) & (kv_idx[None, :] <= q_pos[:, None]))  # mask: documents(ids) & causal
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - tile * BLOCK_KV)[None, :], other=0.0)
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN
         logits_visible = tl.where(visible, logits, float("-inf"))
@@ -150,7 +151,7 @@ def forward(
         p = tl.exp2(logits_visible * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_in_tile < kv_hi - tile * BLOCK_KV) & seen)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_in_tile < kv_hi - kv_first) & seen)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new

@@ -148,8 +148,9 @@ def forward(
 
     # tiles in which something is hidden
     for tile in range(full_hi, tile_hi):
-        kv_idx = tile * BLOCK_KV + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - tile * BLOCK_KV)[None, :], other=0.0)
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN
         visible = kv_idx[None, :] <= q_pos[:, None]  # mask: causal
@@ -161,7 +162,7 @@ def forward(
         p = tl.exp2(logits_visible * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - tile * BLOCK_KV)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new

@@ -174,7 +174,8 @@ def forward(
     steps_2 = steps_1 + tl.maximum(tile_hi - full_hi, 0)
     for step in range(0, steps_2):
         tile = step + tile_lo if step < steps_1 else full_hi + step - steps_1
-        kv_idx = tile * BLOCK_KV + kv_in_tile
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN

@@ -185,7 +185,8 @@ def forward(
     steps_3 = steps_2 + tl.maximum(reach_2 - full_hi_2, 0)
     for step in range(0, steps_3):
         tile = full_hi_1 + step if step < steps_1 else (step + tl.maximum(tile_hi_1, tile_lo_2) - steps_1 if step < steps_2 else full_hi_2 + step - steps_2)
-        kv_idx = tile * BLOCK_KV + kv_in_tile
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi_1) | ((kv_idx < kv_hi_2) & (kv_idx >= kv_lo_2)))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN

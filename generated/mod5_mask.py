@@ -126,10 +126,11 @@ def forward(
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
 
     for tile in range(0, tile_hi):
-        kv_idx = tile * BLOCK_KV + kv_in_tile
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
         visible = (((q_pos[:, None] - kv_idx[None, :]) % 5 == 0) & (kv_idx[None, :] <= q_pos[:, None])) & (q_idx < q_len)[:, None]  # mask: causal & ((q_pos - kv_idx) % 5 == 0)
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - tile * BLOCK_KV)[None, :], other=0.0)
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * SCALE_SIGN
         logits_visible = tl.where(visible, logits, float("-inf"))
@@ -140,7 +141,7 @@ def forward(
         p = tl.exp2(logits_visible * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_in_tile < kv_hi - tile * BLOCK_KV) & seen)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_in_tile < kv_hi - kv_first) & seen)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new

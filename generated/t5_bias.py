@@ -130,7 +130,8 @@ def forward(
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
-        kv_idx = tile * BLOCK_KV + kv_in_tile
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets)
         distance = kv_idx[None, :] - q_pos[:, None]
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
@@ -152,13 +153,14 @@ def forward(
 
     # tiles in which something is hidden
     for tile in range(full_hi, tile_hi):
-        kv_idx = tile * BLOCK_KV + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - tile * BLOCK_KV)[None, :], other=0.0)
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
         distance = kv_idx[None, :] - q_pos[:, None]
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         tile_term = tl.abs(distance)
         table_index = tl.minimum(tile_term, 8) + tl.where(distance > 0, 16, 0) + tl.where(tile_term >= 12, 1, 0) + tl.where(tile_term >= 16, 1, 0) + tl.where(tile_term >= 23, 1, 0) + tl.where(tile_term >= 32, 1, 0) + tl.where(tile_term >= 46, 1, 0) + tl.where(tile_term >= 64, 1, 0) + tl.where(tile_term >= 91, 1, 0)
-        table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=(kv_in_tile < kv_len - tile * BLOCK_KV)[None, :], other=0.0)
+        table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
         logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
         visible = tl.broadcast_to((kv_idx < kv_len)[None, :], [BLOCK_Q, BLOCK_KV])
         logits_visible = tl.where(visible, logits, float("-inf"))
@@ -169,7 +171,7 @@ def forward(
         p = tl.exp2((logits_visible - anchor[:, None]) * 1.4426950408889634)
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_len - tile * BLOCK_KV)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_len - kv_first)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new

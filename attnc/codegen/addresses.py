@@ -15,11 +15,6 @@ from attnc.codegen.texts import PRODUCT, Text, widen
 from attnc.codegen.triton_text import TritonText
 from attnc.ir.nodes import Axis, Kernel
 
-IN_TILE = {
-    "rows": "q_in_tile",
-    "columns": "kv_in_tile",
-}  # role of an axis -> its positions within the tile
-
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -34,7 +29,7 @@ def position_name(axis: Axis) -> str:
 
     It counts within the tile, or, for features, from the first on.
     """
-    return IN_TILE.get(axis.role, str(axis.index))
+    return str(axis.index if axis.role == "feature" else axis.within)
 
 
 def address(

@@ -184,9 +184,7 @@ class _View:
             value = self.values.value(let.value, let.axes, let.dtype)
             body.append(Line("line", f"{let.name} = {value}", let.note))
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
-        if any(re.search(rf"\b{axis.index}\b", line.text) for line in body):
-            hop.append(Line("line", f"{axis.index} = tile * {axis.tile} + {position_name(axis)}"))
-        yield Line("loop", head, "", (*hop, *body))
+        yield Line("loop", head, "", (*hop, *_place(axis, body), *body))
         yield Line("blank")
 
     def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], str, list[Line]]:
@@ -219,6 +217,18 @@ class _View:
         """A number of tiles, 32-bit as every loop variable: `tile` is one name in all loops."""
         text = self.text.over(formula, ())
         return f"tl.cast({text}, tl.int32)" if self.text.is_long(formula) else text
+
+
+def _place(axis: Axis, body: list[Line]) -> Iterator[Line]:
+    """Where the tile of a loop stands, as far as its body asks."""
+    first, index = (
+        any(re.search(rf"\b{name}\b", line.text) for line in body)
+        for name in (axis.first, axis.index)
+    )
+    if first or index:
+        yield Line("line", f"{axis.first} = tile * {axis.tile}")
+    if index:
+        yield Line("line", f"{axis.index} = {axis.first} + {axis.within}")
 
 
 def _arange(axis: Axis) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sympy import Basic, StrictLessThan, Symbol
-from sympy.logic.boolalg import And, Boolean, BooleanTrue
+from sympy import Basic, Symbol
+from sympy.logic.boolalg import Boolean, BooleanTrue
 
-from attnc.codegen.addresses import Address, address, position_name
+from attnc.codegen.addresses import Address, address
 from attnc.codegen.texts import Name
 from attnc.codegen.torch_text import bare
 from attnc.codegen.triton_text import TritonText
@@ -26,7 +26,7 @@ from attnc.ir.nodes import (
     Value,
 )
 from attnc.ir.position_ranges import learn, scalar_ranges
-from attnc.symbols import names_in, value_symbol
+from attnc.symbols import names_in
 
 INTEGERS = ("i32", "i64")
 TYPES = {"i1": "tl.int1", "i32": "tl.int32", "i64": "tl.int64"}
@@ -86,7 +86,7 @@ class ValueText:
         """The mask argument of an access; nothing where every element exists."""
         if isinstance(guard, BooleanTrue):
             return ""
-        return f", mask={self.text.over(self._relative(guard), axes)}"
+        return f", mask={self.text.over(guard, axes)}"
 
     def _formula(self, expr: Basic, axes: tuple[str, ...], dtype: str) -> str:
         own = self.text.print(expr, axes).axes
@@ -103,24 +103,6 @@ class ValueText:
         guard = self.guard(load.guard, axes)
         text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
         return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
-
-    def _relative(self, guard: Boolean) -> Boolean:
-        """Compare keys with a single bound within the tile.
-
-        Why: it costs fewer registers (sm_80, d 128: a loop of 618 against 692 instructions).  With
-        two bounds it costs more.
-        """
-        columns = next(axis for axis in self.kernel.axes if axis.role == "columns")
-        parts = And.make_args(guard)
-        bounds = [part for part in parts if columns.index.name in names_in(part)]
-        if len(bounds) != 1 or not isinstance(bounds[0], StrictLessThan):
-            return guard
-        (bound,) = bounds
-        if bound.lhs != columns.index:
-            return guard
-        first = value_symbol("tile", "i32") * columns.tile
-        within = value_symbol(position_name(columns), "i32") < bound.rhs - first
-        return And(*(within if part == bound else part for part in parts))
 
     def _is_element(self, name: str) -> bool:
         named = (let for let in lets_of(self.kernel.body) if let.name == name)
@@ -139,7 +121,8 @@ def _names(kernel: Kernel) -> dict[str, Name]:
         text = scalar.name.upper() if scalar.kind == "sign" else scalar.name
         names[scalar.name] = Name(text, (), scalar.kind == "i32")
     for axis in kernel.axes:
-        for name in (axis.index.name, position_name(axis)):
+        names |= {name: Name(name, (), True) for name in names_in(axis.first)}
+        for name in (axis.index.name, axis.within.name):
             names[name] = Name(name, (axis.name,), True)
     for let in lets_of(kernel.body):
         names[let.name] = Name(let.name, let.axes, let.dtype in INTEGERS, let.dtype == "i64")

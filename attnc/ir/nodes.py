@@ -53,8 +53,9 @@ class Node:
 class Axis(Node):
     """A named axis, and the tile of it that a program instance holds.
 
-    Position p of the tile stands at `index` = first + p on the whole axis, 0 <= p < tile.
-    Positions with index >= size do not exist: loads and stores guard against them.
+    Position p of the tile stands at `index` = first + p on the whole axis, 0 <= p < tile; formulas
+    call p `within`.  Positions with index >= size do not exist: loads and stores guard against
+    them.
     """
 
     name: str  # q, k, d, e; after split_axis also d0, d1 ...
@@ -64,6 +65,12 @@ class Axis(Node):
     index: Symbol  # q_idx, kv_idx, d_idx ...
     first: Expr  # rows: q_first; columns: kv_first = tile number * BLOCK_KV; feature: an Integer
     piece: int = 128  # feature: the widest tile that split_axis may cut it into
+
+    @property
+    def within(self) -> Symbol:
+        """The position within the tile: q_in_tile, kv_in_tile, d_in_tile ..."""
+        stem = self.index.name.removesuffix("_idx")
+        return Symbol(f"{stem}_in_tile", integer=True, nonnegative=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ class _Checker:
         sizes += [size for buffer in kernel.buffers for size in buffer.sizes]
         sizes += [part for axis in kernel.axes for part in (axis.size, axis.tile, axis.first)]
         yield from ((str(symbol), NOWHERE) for size in sizes for symbol in size.free_symbols)
-        yield from ((str(axis.index), frozenset({axis.name})) for axis in kernel.axes)
+        positions = ((axis, name) for axis in kernel.axes for name in (axis.index, axis.within))
+        yield from ((str(name), frozenset({axis.name})) for axis, name in positions)
 
     def _statement(self, stmt: Stmt) -> None:
         self._fits(stmt)

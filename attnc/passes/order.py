@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnc.passes.bound_tiles import BoundTiles
+from attnc.passes.count_within_tiles import CountWithinTiles
 from attnc.passes.drop_aliases import DropAliases
 from attnc.passes.drop_implied_bounds import DropImpliedBounds
 from attnc.passes.fold_scales import FoldScales
@@ -29,6 +30,7 @@ PIPELINE = Pipeline(
         HoistInvariants(),  # once formulas stand in the loops that evaluate them
         HideMultiples(),  # once every scalar has its formula
         WidenIndices(),  # integers that may pass 2**31
+        CountWithinTiles(),  # once nothing asks any more what a guard says of an index
         SplitAxis(),  # last: every value over a feature axis is spelled out and can be cut
     )
 )

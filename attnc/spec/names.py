@@ -39,7 +39,7 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     head_term call_term tile step steps full_lo full_hi tile_lo tile_hi whole_lo whole_hi kv_lo
     kv_hi kv_every_lo kv_every_hi program q_blocks q_block q_first q_end q_from q_to
     q_partial_from q_partial_to
-    q_in_tile kv_in_tile d_idx e_idx floor_div floor_mod real_mod element real seen empty weights
+    q_in_tile kv_in_tile kv_first floor_div floor_mod real_mod element real seen empty weights
     results
     default asked usual block_q block_kv warps stages programs reach upcast name tensor features
     length dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
@@ -71,7 +71,7 @@ def _declared_problem(name: str) -> str | None:
 @functools.cache  # a spec that declares nothing need not wait for it
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
-        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d+_idx"
+        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
         rf"|(?:q|k|v|out|lse|head_gate)_{_OF_TENSOR}|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 

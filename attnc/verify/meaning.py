@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sympy import And, Basic, Ne, Symbol
+from sympy import And, Basic, Expr, Ne, Symbol
 from sympy.logic.boolalg import Boolean
 
 from attnc.ir.nodes import Kernel, Let, Load, Loop
@@ -170,6 +170,9 @@ class Meaning(ABC):
         let = self._let(name, place)
         if let is not None:
             return self.bind(let, place)
+        within = self._within(name, place)
+        if within is not None:
+            return self.formula(within, place)
         if name == "q_pos":
             return self.formula(Q_POS, place)
         if name == "h_kv":
@@ -183,6 +186,11 @@ class Meaning(ABC):
         if name == "kv_heads" and subject.spec.fixes_heads:
             return subject.spec.heads_kv
         return self.pick(name)
+
+    def _within(self, name: str, place: Place) -> Expr | None:
+        """What the program means by a position within a tile."""
+        axes = self.subject.kernel.axes if place.program else ()
+        return next((axis.index - axis.first for axis in axes if axis.within.name == name), None)
 
     def _let(self, name: str, place: Place) -> Let | None:
         if not place.program:

@@ -37,11 +37,12 @@ class Tiles:
         return evaluate(expr, Environment(self.values, lookup=self._position))
 
     def _position(self, name: str) -> Array | None:
-        """Where the tile stands on its whole axis, for an axis's index symbol."""
-        axis = next((axis for axis in self.kernel.axes if axis.index.name == name), None)
-        if axis is None:
-            return None
-        return self.evaluate(axis.first) + self._along(axis, np.arange(self.tile(axis)))
+        """Positions of the tile, on the whole axis for its index symbol, or within the tile."""
+        for axis in self.kernel.axes:
+            if name in (axis.index.name, axis.within.name):
+                within = self._along(axis, np.arange(self.tile(axis)))
+                return within if name == axis.within.name else self.evaluate(axis.first) + within
+        return None
 
     def tile(self, axis: Axis) -> int:
         """How many positions of an axis the instance holds."""

@@ -5,6 +5,8 @@ Causal attention with grouped heads: two levels of the same meaning.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sympy
 from sympy import Abs, And, Float, Integer, Lt, Max, Min, Symbol, exp, log, oo, true
 from sympy.logic.boolalg import Boolean
@@ -321,4 +323,22 @@ def ready() -> Program:
     return Program(interface(CAUSAL), (frame(body, (sign,)),), Level.READY)
 
 
-__all__ = ["attention_spec", "naive", "ready", "streamed"]
+def within_tiles(slack: int = 0) -> Program:
+    """The ready program, its keys compared within their tile, with `slack` keys too many."""
+    program = ready()
+    (kernel,) = program.kernels
+    columns = kernel.axis("k")
+    bound = columns.within < whole("key_stop") + slack - columns.first
+
+    def loads(let: Let) -> Let:
+        masked = isinstance(let.value, Load) and let.value.guard != true
+        return replace(let, value=replace(let.value, guard=bound)) if masked else let
+
+    body = tuple(
+        replace(stmt, body=tuple(map(loads, stmt.body))) if isinstance(stmt, Loop) else stmt
+        for stmt in kernel.body
+    )
+    return replace(program, kernels=(replace(kernel, body=body),))
+
+
+__all__ = ["attention_spec", "naive", "ready", "streamed", "within_tiles"]

@@ -12,7 +12,12 @@ from attnc.ir.nodes import Let, Load, Loop, Program, Store
 from attnc.verify.interpreter import OutOfBounds, Visit, run
 from tests.verify import kernels
 
-PROGRAMS = {"naive": kernels.naive(), "streamed": kernels.streamed(), "ready": kernels.ready()}
+PROGRAMS = {
+    "naive": kernels.naive(),
+    "streamed": kernels.streamed(),
+    "ready": kernels.ready(),
+    "within tiles": kernels.within_tiles(),
+}
 CALL = {"scale": 0.25, "scale_sign": 1}
 SIZES = [(1, 1), (16, 16), (33, 50), (50, 33), (5, 0), (7, 64)]
 

@@ -89,6 +89,15 @@ def test_the_schedule_table_says_which_shapes_to_prove() -> None:
     assert proofs.shapes_of(READY) == [(32, 16), proofs.WIDE]
 
 
+def test_positions_within_a_tile_are_read() -> None:
+    assert unproved(kernels.within_tiles()) == {}
+    found = unproved(kernels.within_tiles(slack=1))
+    assert found["loop 1: k stays in bounds"].status == "refuted"
+    assert (
+        unproved(kernels.within_tiles(slack=-1))["loop 1: k leaves out nothing"].status == "refuted"
+    )
+
+
 def test_a_missing_masked_loop_is_refuted() -> None:
     kernel = READY.kernels[0]
     loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
