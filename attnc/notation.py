@@ -166,6 +166,7 @@ def _take_log2(factors: list[Any]) -> list[str]:
 
 def _power(formula: Any) -> tuple[str, int]:
     base, exponent = formula.base, formula.exp
+    base = Rational(base) if base.is_Float else base  # reads back as a float where it must
     if exponent == Rational(1, 2):
         return f"sqrt({plain(base)})", _ATOM
     if exponent.is_Rational and exponent < 0:

@@ -151,9 +151,20 @@ def nonzero(x: Expr) -> Boolean:
     return cast(Boolean, sympy.Ne(x, 0))
 
 
+def power(base: Expr, exponent: Expr) -> Expr:
+    """Base to the exponent, which is no whole number where its exponent varies: 2.0**h.
+
+    A kernel computes it in float32, and sympy would take 2**h for an integer.
+    """
+    value = sympy.Pow(base, exponent)
+    if value.is_integer and exponent.free_symbols:
+        return sympy.Pow(sympy.Float(base, 20), exponent)
+    return value
+
+
 def exp2(x: Expr) -> Expr:
     """2 to the power of x."""
-    return sympy.Pow(2, x)
+    return power(Integer(2), x)
 
 
 def log2(x: Expr) -> Expr:

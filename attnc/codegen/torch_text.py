@@ -88,13 +88,13 @@ class TorchText:
         base, exponent = formula.as_base_exp()
         if exponent == sympy.Rational(1, 2):
             return f"torch.sqrt({self.print(base)})"
-        if base.is_number:
-            power = exponent if base == 2 else exponent * sympy.log(base, 2)
-            return f"torch.exp2({self.print(power)})"
+        if base.is_number and sympy.Rational(base) == 2:
+            return f"torch.exp2({self.print(exponent)})"
         if exponent.is_Integer and exponent < 0:
             # torch refuses whole numbers to negative whole powers
             return f"(1.0 / {self.print(sympy.Pow(base, -exponent))})"
-        return f"({self.print(base)} ** {self.print(exponent)})"
+        text = repr(float(base)) if base.is_number else self.print(base)
+        return f"({text} ** {self.print(exponent)})"
 
     def _function(self, formula: Basic) -> str:
         match formula:

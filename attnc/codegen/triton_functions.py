@@ -68,22 +68,54 @@ def print_function(printer: Printer, formula: Basic, order: Order) -> Text:
 
 
 def print_power(printer: Printer, formula: Expr, order: Order) -> Text:
-    """Print a power: whole and half ones by products and roots, others by exp2."""
+    """Print a power: whole ones by products, half ones by roots, others by exp2 and log."""
     base, exponent = formula.as_base_exp()
-    if exponent.is_negative and (2 * exponent).is_Integer:
-        below = print_power(printer, base**-exponent, order) if exponent != -1 else None
-        below = below or printer.print(base, order)
+    if base.is_number:
+        return _constant_base(printer, sympy.Rational(base), exponent, order)
+    if exponent.is_negative:
+        below = printer.print(base**-exponent, order)
         return Text(f"1.0 / {below.within(UNARY)}", PRODUCT, below.axes)
     if exponent.is_Integer:
         return _whole_power(printer, base, int(exponent), order)
-    if (2 * exponent).is_Integer:
-        root = call(printer, "tl.sqrt", [base], order, real=True)
-        if exponent < 1:
-            return root
-        whole = _whole_power(printer, base, int(exponent), order)
-        return Text(f"{whole.within(PRODUCT)} * {root.text}", PRODUCT, root.axes)
-    power = exponent if base == 2 else exponent * Log2(base)
-    return call(printer, "tl.exp2", [power], order, real=True)
+    whole = sympy.floor(exponent)
+    root = _root(printer, base, exponent - whole, order)
+    if whole == 0:
+        return root
+    product = _whole_power(printer, base, int(whole), order)
+    return Text(f"{product.within(PRODUCT)} * {root.within(UNARY)}", PRODUCT, root.axes)
+
+
+def _root(printer: Printer, base: Expr, exponent: Expr, order: Order) -> Text:
+    """A power between 0 and 1."""
+    if 2 * exponent == 1:
+        return call(printer, "tl.sqrt", [base], order, real=True)
+    printer.used.add("root_power")
+    inner = call(printer, "root_power", [base], order, real=True)
+    return Text(f"{inner.text[:-1]}, {_split(exponent)}, PRECISE)", ATOM, inner.axes)
+
+
+def _constant_base(printer: Printer, base: Expr, exponent: Expr, order: Order) -> Text:
+    """2 to the exponent times log2 of the base, which is exact for some bases and split for others.
+
+    A whole base to a whole exponent is compared with whole numbers, so it must not be off by a bit.
+    """
+    if base < 1:
+        base, exponent = 1 / base, -exponent
+    digits = sympy.log(base, 2)
+    if digits.is_Integer and (exponent.is_integer or sympy.log(digits, 2).is_Integer):
+        return call(printer, "tl.exp2", [digits * exponent], order, real=True)
+    is_whole = bool(base.is_Integer and exponent.is_integer)
+    name, precise = ("whole_exp", "") if is_whole else ("base_exp", ", PRECISE")
+    printer.used.add(name)
+    inner = call(printer, name, [exponent], order, real=True)
+    return Text(f"{inner.text[:-1]}, {_split(digits)}{precise})", ATOM, inner.axes)
+
+
+def _split(value: Expr) -> str:
+    """A positive number as two: its first 12 bits, whose product with 12 others is exact."""
+    shift = 11 - int(sympy.floor(sympy.log(value, 2)))
+    head = sympy.floor(value * sympy.Integer(2) ** shift) / sympy.Integer(2) ** shift
+    return f"{float(head)!r}, {float(value - head)!r}"
 
 
 def _whole_power(printer: Printer, base: Expr, exponent: int, order: Order) -> Text:

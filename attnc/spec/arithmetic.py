@@ -128,12 +128,12 @@ def power(a: Expr, b: Expr) -> Expr:
     if b.is_Rational and (abs(b) <= MAX_EXPONENT or a in (0, 1, -1)):
         if a.is_zero and b < 0:
             raise BadArithmetic(mistakes.DivisionByZero)
-        return checked(sympy.Pow(a, b))
+        return checked(symbols.power(a, b))
     if not (a.is_Rational and a > 0):
         raise BadArithmetic(mistakes.BadPower, limit=MAX_EXPONENT)
     if b.is_number and abs(complex(b.evalf(15)).real) * abs(math.log2(a)) > 128:
         raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
-    return checked(sympy.Pow(a, b))
+    return checked(symbols.power(a, b))
 
 
 def logarithm(x: Expr, base: int | None = None) -> Expr:

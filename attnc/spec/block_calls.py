@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import sympy
 from sympy import Expr, Symbol
 
 from attnc import symbols
+from attnc.errors import SpecError
 from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.block import REQUIRED, Argument, BadBlock, Block, Kind
 from attnc.spec.tensor_reads import declared_tensor
@@ -115,10 +116,15 @@ def _word(node: ast.expr) -> str:
 
 
 def _refuse(
-    reader: FormulaReader, block: Block, argument: Argument, node: ast.expr, given: str = ""
-) -> object:
+    reader: FormulaReader,
+    block: Block,
+    argument: Argument,
+    node: ast.expr,
+    given: str = "",
+    kind: type[SpecError] = mistakes.BadArgument,
+) -> NoReturn:
     facts = {"argument": argument.name, "name": block.name, "expected": argument.expected()}
-    reader.fail(node, mistakes.BadArgument, **facts, given=given or reader.source(node))
+    reader.fail(node, kind, **facts, given=given or reader.source(node))
 
 
 def _limited(reader: FormulaReader, block: Block, argument: Argument, node: ast.expr) -> Expr:
@@ -134,7 +140,9 @@ def _limited(reader: FormulaReader, block: Block, argument: Argument, node: ast.
         isinstance(part, ast.Constant) and isinstance(part.value, float) for part in ast.walk(node)
     )
     if whole and (written_as_float or not value.is_integer):
-        _refuse(reader, block, argument, node)
+        varies = not (written_as_float or value.is_number)
+        kind = mistakes.ArgumentNotWhole if varies else mistakes.BadArgument
+        _refuse(reader, block, argument, node, kind=kind)
     if value.has(symbols.kv_idx, symbols.score) or (not whole and value.has(symbols.q_idx)):
         _refuse(reader, block, argument, node)
     known, given = value, ""

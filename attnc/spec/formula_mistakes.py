@@ -119,6 +119,7 @@ class BadPower(SpecError):
         "a power needs a constant exponent of at most {limit} in size, "
         "or a constant base above zero"
     )
+    help = "of what is never negative, exp(y * log(x)) is x to the y"
 
 
 class StrayInfinity(SpecError):
@@ -142,6 +143,12 @@ class BadArgument(SpecError):
 
     code = "spec/bad-argument"
     message = "{argument} of {name} must be {expected}, not {given}"
+
+
+class ArgumentNotWhole(BadArgument):
+    """A building block's argument varies and may fall between two whole numbers."""
+
+    help = "write ({given}) // 1 to round down"
 
 
 class WrongIndexCount(SpecError):

@@ -1,7 +1,7 @@
 """Every key tile that a program visits holds a pair that the spec lets see each other.
 
 Nothing is wrong with a program that visits more, it is only slow; so for masks with parts beyond
-the interval algebra (tensor reads by position, remainders) the claim is not made.
+the interval algebra (tensor reads by position, remainders, real bounds) the claim is not made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def tightness_claims(tiling: Tiling, mask: Basic) -> list[Claim]:
 def is_claimed(mask: Basic) -> bool:
     """Whether the interval algebra can solve every part of a mask exactly."""
     parts = sympy.preorder_traversal(mask)
-    return not any(isinstance(part, Read | FloorMod) and _moves(part) for part in parts)
+    beyond = any(isinstance(part, Read | FloorMod) and _moves(part) for part in parts)
+    relations: set[Any] = mask.atoms(Relational)
+    return not beyond and all(r.lhs.is_integer and r.rhs.is_integer for r in relations)
 
 
 def _divisors(mask: Basic) -> list[Basic]:

@@ -153,7 +153,11 @@ class Translator:
         base, exponent = arguments
         if z3.is_int_value(exponent) and 2 <= exponent.as_long() <= 4:
             return self.product([base] * exponent.as_long())
-        return self.apply("power", [self.as_number(a) for a in arguments], "real")
+        value = self.apply("power", [self.as_number(a) for a in arguments], "real")
+        if _is_numeral(base):
+            self.assume(z3.Implies(base > 0, value > 0))
+            self.assume(z3.Implies(z3.And(base >= 1, exponent >= 0), value >= 1))
+        return value
 
     # ------------------------------------------------------------ quotients
 

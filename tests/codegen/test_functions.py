@@ -55,6 +55,14 @@ WHOLE_RANGE: dict[str, tuple[Exact, np.ndarray]] = {
     "log(score + 1)": (lambda x: np.log((x + 1).astype(np.float32).astype(np.float64)),
         spread(1e-6, 1e6)),
     "sqrt(score)": (np.sqrt, spread(2e-38, 3e38)),
+    "3 ** score": (lambda x: 3.0**x, np.clip(spread(0, 3e38), None, 80.5)),
+    "0.7 ** score": (lambda x: 0.7**x, np.clip(spread(0, 3e38), -240, None)),
+    "1.0001 ** score": (lambda x: 1.0001**x, np.clip(spread(0, 3e38), None, 8e5)),
+    "8 ** score": (lambda x: 8.0**x, np.clip(spread(0, 3e38), None, 42.5)),
+    "4 ** score": (lambda x: 4.0**x, np.clip(spread(0, 3e38), None, 63.5)),
+    "score ** 0.3": (lambda x: x**0.3, spread(2e-38, 3e38)),
+    "score ** (5 / 3)": (lambda x: x ** (5 / 3), spread(1e-20, 1e20)),
+    "score ** -0.7": (lambda x: x**-0.7, spread(2e-38, 3e38)),
 }  # fmt: skip
 
 
@@ -77,7 +85,7 @@ def test_logarithms_around_one(build: Build) -> None:
 def test_half_inputs_may_use_cheaper_forms(build: Build, score: str) -> None:
     exact, raw = WHOLE_RANGE[score]
     raw = np.clip(raw, -6e4, 6e4).astype(np.float16).astype(np.float64)
-    raw = np.unique(raw[(raw > 1e-7) | ("log" not in score)])
+    raw = np.unique(raw[(raw > 1e-7) | ("log" not in score and "** -" not in score)])
     raw = np.minimum(raw, 88.0) if score == "exp(score)" else raw
     got, expected = through(build, score, raw, torch.float16), exact(raw)
     assert np.isfinite(got).all()
