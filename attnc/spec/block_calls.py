@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import sympy
@@ -13,6 +13,7 @@ from attnc import symbols
 from attnc.errors import SpecError
 from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.block import REQUIRED, Argument, BadBlock, Block, Kind
+from attnc.spec.blocks import BLOCKS
 from attnc.spec.tensor_reads import declared_tensor
 from attnc.symbols import Formula
 
@@ -156,3 +157,45 @@ def _limited(reader: FormulaReader, block: Block, argument: Argument, node: ast.
     ):
         _refuse(reader, block, argument, node, given)
     return value
+
+
+def refuse_doubled_score(reader: FormulaReader, tree: ast.expr) -> None:
+    """Refuse `score + alibi`, where bare alibi is alibi(score); `alibi - score` is as it says."""
+    inner: set[ast.expr] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.BinOp) or node in inner:
+            continue
+        terms = list(_terms(node, "+", inner))
+        bare = [term for sign, term in terms if sign == "+" and _is_bare(term)]
+        others = [(sign, term) for sign, term in terms if term not in bare[:1]]
+        signs = {sign for sign, term in others if _names_score(term)}
+        if bare and signs == {"+"}:
+            rest = "".join(f" {sign} {reader.source(term)}" for sign, term in others)
+            facts = {"name": _word(bare[0]), "rest": rest.removeprefix(" + ").strip()}
+            reader.fail(bare[0], mistakes.ScoreTwice, **facts)
+
+
+def _terms(node: ast.expr, sign: str, inner: set[ast.expr]) -> Iterator[tuple[str, ast.expr]]:
+    """The terms of a sum with their signs; the sums within it are noted as `inner`."""
+    inner.add(node)
+    opposite = "-" if sign == "+" else "+"
+    match node:
+        case ast.UnaryOp(op=ast.USub()):
+            yield from _terms(node.operand, opposite, inner)
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            yield from _terms(node.left, sign, inner)
+            is_sum = isinstance(node.op, ast.Add)
+            yield from _terms(node.right, sign if is_sum else opposite, inner)
+        case _:
+            inner.discard(node)
+            yield sign, node
+
+
+def _is_bare(node: ast.expr) -> bool:
+    block = BLOCKS.get(_word(node))
+    return block is not None and any(a.default == symbols.score for a in block.arguments)
+
+
+def _names_score(node: ast.expr) -> bool:
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return any(name.id == "score" or _is_bare(name) for name in names)

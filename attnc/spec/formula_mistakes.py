@@ -167,12 +167,28 @@ class IndexNotInteger(SpecError):
     help = "{advice}"
 
 
+class IndexOutside(SpecError):
+    """An index lies outside its axis at every size."""
+
+    code = "spec/index-outside"
+    message = "index {position} of {name!r} is always outside the axis {dim}, where it reads 0"
+    help = "indices run from 0 to {dim} - 1"
+
+
 class TensorNotIndexed(SpecError):
     """A tensor stands where an element of it must."""
 
     code = "spec/tensor-not-indexed"
     message = "tensor {name!r} must be indexed here"
     help = "give an index for each axis, for example {usual}"
+
+
+class ScoreTwice(SpecError):
+    """A sum adds a block that holds the score already."""
+
+    code = "spec/score-twice"
+    message = "bare {name} means {name}(score), so this sum holds the score twice"
+    help = "write {name}({rest})"
 
 
 class ZeroScale(SpecError):

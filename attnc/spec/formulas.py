@@ -10,6 +10,7 @@ from sympy import Integer, preorder_traversal
 from attnc import symbols
 from attnc.spec import arithmetic
 from attnc.spec import formula_mistakes as mistakes
+from attnc.spec.block_calls import refuse_doubled_score
 from attnc.spec.formula_reader import Declared, FormulaReader
 from attnc.spec.formula_text import FormulaText
 from attnc.symbols import Formula
@@ -34,6 +35,7 @@ def read_formula(text: FormulaText, role: str, declared: Declared) -> ReadFormul
     """
     tree = text.parse()
     reader = FormulaReader(text, role, declared)
+    refuse_doubled_score(reader, tree)
     read = reader.condition if role == "mask" else reader.number
     formula = cast(Formula, arithmetic.settled(read(tree, f"a {role}")))
     _check_finished(text, role, formula)

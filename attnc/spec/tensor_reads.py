@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from sympy import Expr
+from sympy import Expr, Integer
 
 from attnc import symbols
 from attnc.spec import formula_mistakes as mistakes
@@ -35,11 +35,12 @@ def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
         axes = f"{len(tensor.shape)} {'axis' if len(tensor.shape) == 1 else 'axes'}"
         facts = {"name": tensor.name, "axes": axes, "count": len(parts), "shape": shape}
         reader.fail(node, mistakes.WrongIndexCount, **facts)
-    indices = [_index(reader, part, at, tensor.name) for at, part in enumerate(parts, 1)]
+    indices = [_index(reader, part, at, tensor) for at, part in enumerate(parts, 1)]
     table = symbols.tensor_symbol(tensor.name, tensor.dtype)
     return symbols.Read(table, *indices)
 
 
+_LENGTHS = {"q_len": symbols.q_len, "kv_len": symbols.kv_len}
 _INDEX = {"batch": "b", "heads": "h", "kv_heads": "h_kv", "q_len": "q_idx", "kv_len": "kv_idx"}
 
 
@@ -62,9 +63,13 @@ def declared_tensor(reader: FormulaReader, node: ast.Name) -> Tensor:
     return tensor
 
 
-def _index(reader: FormulaReader, node: ast.expr, at: int, name: str) -> Expr:
-    index = reader.number(node, f"index {at} of {name}")
+def _index(reader: FormulaReader, node: ast.expr, at: int, tensor: Tensor) -> Expr:
+    index = reader.number(node, f"index {at} of {tensor.name}")
     if not index.is_integer:
         advice = f"write ({reader.source(node)}) // 1 to round down"
-        reader.fail(node, mistakes.IndexNotInteger, position=at, name=name, advice=advice)
+        reader.fail(node, mistakes.IndexNotInteger, position=at, name=tensor.name, advice=advice)
+    dim = tensor.shape[at - 1]
+    size = _LENGTHS.get(dim) if isinstance(dim, str) else Integer(dim)
+    if index.is_negative or (size is not None and (index - size).is_nonnegative):
+        reader.fail(node, mistakes.IndexOutside, position=at, name=tensor.name, dim=dim)
     return index
