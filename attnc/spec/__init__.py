@@ -10,11 +10,11 @@ from attnc.source import Span
 from attnc.spec import mistakes
 from attnc.spec.blocks import describe_blocks
 from attnc.spec.builder import Spec
+from attnc.spec.callables import formula, param, tensor, where
 from attnc.spec.checker import check_spec
 from attnc.spec.fields import json_schema
 from attnc.spec.schema import AttentionSpec
 from attnc.spec.settings import apply_settings
-from attnc.spec.tracing import formula, param, tensor, where
 from attnc.spec.yaml_reader import MAX_BYTES, read_yaml
 
 __all__ = [

@@ -223,6 +223,17 @@ def negation(condition: Boolean) -> Boolean:
     return sympy.Not(condition)
 
 
+def differ(a: Boolean, b: Boolean) -> Boolean:
+    """Give the condition that just one of two holds."""
+    return Or(And(a, negation(b)), And(negation(a), b))
+
+
+AGREE: dict[str, Callable[..., Boolean]] = {
+    "Eq": lambda a, b: differ(a, negation(b)),
+    "NotEq": differ,
+}
+
+
 def settled(formula: Basic) -> Basic:
     """Rebuild a formula until sympy changes nothing more, so that its text reads back to the same.
 

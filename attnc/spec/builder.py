@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attnc.spec.callables import trace
 from attnc.spec.checker import check_spec
 from attnc.spec.schema import AttentionSpec
-from attnc.spec.tracing import MASK_ARGUMENTS, SCORE_ARGUMENTS, Traced, trace
+from attnc.spec.tracing import MASK_ARGUMENTS, SCORE_ARGUMENTS, Traced, fail
 from attnc.spec.yaml_reader import read_yaml
 
 Formulation = str | int | float | bool | Traced | Callable[..., object]
@@ -36,6 +37,11 @@ def Spec(
 
     Raises: SpecErrors with places in that YAML; TraceError when a callable does more than that.
     """
+    if callable(scale):
+        fail(
+            "scale cannot be a callable: it is one number",
+            'write it as text, for example "1/sqrt(d)"; what varies by row belongs into score',
+        )
     values: dict[str, Any] = {"name": name, "heads": heads, "head_dim": head_dim}
     formulas = {
         "scale": scale,

@@ -172,7 +172,7 @@ class IndexOutside(SpecError):
 
     code = "spec/index-outside"
     message = "index {position} of {name!r} is always outside the axis {dim}, where it reads 0"
-    help = "indices run from 0 to {dim} - 1"
+    help = "indices run from 0 to {last}"
 
 
 class TensorNotIndexed(SpecError):

@@ -142,7 +142,7 @@ class FormulaReader:
             case ast.Call():
                 return self._call(node)
             case ast.Subscript():
-                return tensor_reads.read_element_value(self, node)
+                return tensor_reads.read_element(self, node)
             case _:
                 what, advice = _NOT_IN_IT.get(type(node), _REST)
                 self.fail(node, mistakes.NotInTheLanguage, what=what, advice=advice)
@@ -211,19 +211,24 @@ class FormulaReader:
     def _compare(self, node: ast.Compare) -> Boolean:
         if rewritten := with_parentheses(self.text, node):
             self.fail(node, mistakes.NeedsParentheses, rewritten=rewritten)
-        sides = [self._compared(part) for part in (node.left, *node.comparators)]
+        parts = (node.left, *node.comparators)
+        values = [self.value(part) for part in parts]
         signs = [type(sign).__name__ for sign in node.ops]
         if any(sign not in arithmetic.COMPARE for sign in signs):
             advice = "the comparisons are < <= > >= == !="
             self.fail(node, mistakes.NotInTheLanguage, what="in or is", advice=advice)
+        as_numbers = len(parts) != 2 or all(isinstance(part, ast.Subscript) for part in parts)
+        if not as_numbers and signs[0] in arithmetic.AGREE and all(map(is_condition, values)):
+            return arithmetic.AGREE[signs[0]](*values)
+        sides = [self._compared(*each) for each in zip(values, parts, strict=True)]
         links = zip(signs, pairwise(sides), strict=True)
         return sympy.And(*(arithmetic.COMPARE[sign](a, b) for sign, (a, b) in links))
 
-    def _compared(self, node: ast.expr) -> Expr:
-        """Read a side of a comparison, where an element of a bool tensor counts as 0 or 1."""
-        if isinstance(node, ast.Subscript):
-            return tensor_reads.read_element(self, node)
-        return self.number(node, "what is compared")
+    def _compared(self, value: Formula, node: ast.expr) -> Expr:
+        """A side of a comparison, where an element of a bool tensor counts as 0 or 1."""
+        if isinstance(node, ast.Subscript) and is_condition(value):
+            return tensor_reads.element_of(value)
+        return self._as_number(value, node, "what is compared")
 
     def _call(self, node: ast.Call) -> Formula:
         self._calls += 1

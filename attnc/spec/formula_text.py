@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _ADVICE = {
-    "^": "write ** for a power, and ~(a == b) for an exclusive or of conditions",
+    "^": "write ** for a power, and (a) != (b) for an exclusive or of conditions",
     "!": "write ~ or not for negation",
     "?": "write where(condition, a, b)",
     ":": "index one element; there are no slices, and no lambdas",

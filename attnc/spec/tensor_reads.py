@@ -10,21 +10,14 @@ from sympy import Expr, Integer
 from attnc import symbols
 from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.schema import Tensor
-from attnc.symbols import Formula
+from attnc.symbols import Formula, arguments
 
 if TYPE_CHECKING:
     from attnc.spec.formula_reader import FormulaReader
 
 
-def read_element_value(reader: FormulaReader, node: ast.Subscript) -> Formula:
+def read_element(reader: FormulaReader, node: ast.Subscript) -> Formula:
     """Read `tensor[i, j]`: a number, or a condition when the tensor holds bool."""
-    element = read_element(reader, node)
-    dtype = reader.declared.tensors[str(element.args[0])].dtype
-    return symbols.nonzero(element) if dtype == "bool" else element
-
-
-def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
-    """Read `tensor[i, j]` as a number; an element of a bool tensor is 0 or 1."""
     if not isinstance(node.value, ast.Name):
         advice = "only a declared tensor can be indexed"
         reader.fail(node, mistakes.NotInTheLanguage, what="this index", advice=advice)
@@ -37,7 +30,13 @@ def read_element(reader: FormulaReader, node: ast.Subscript) -> Expr:
         reader.fail(node, mistakes.WrongIndexCount, **facts)
     indices = [_index(reader, part, at, tensor) for at, part in enumerate(parts, 1)]
     table = symbols.tensor_symbol(tensor.name, tensor.dtype)
-    return symbols.Read(table, *indices)
+    element = symbols.Read(table, *indices)
+    return symbols.nonzero(element) if tensor.dtype == "bool" else element
+
+
+def element_of(condition: Formula) -> Expr:
+    """The element, 0 or 1, of a bool tensor that a condition says is not 0."""
+    return next(part for part in arguments(condition) if isinstance(part, symbols.Read))
 
 
 _LENGTHS = {"q_len": symbols.q_len, "kv_len": symbols.kv_len}
@@ -71,5 +70,6 @@ def _index(reader: FormulaReader, node: ast.expr, at: int, tensor: Tensor) -> Ex
     dim = tensor.shape[at - 1]
     size = _LENGTHS.get(dim) if isinstance(dim, str) else Integer(dim)
     if index.is_negative or (size is not None and (index - size).is_nonnegative):
-        reader.fail(node, mistakes.IndexOutside, position=at, name=tensor.name, dim=dim)
+        last = dim - 1 if isinstance(dim, int) else f"{dim} - 1"
+        reader.fail(node, mistakes.IndexOutside, position=at, name=tensor.name, dim=dim, last=last)
     return index

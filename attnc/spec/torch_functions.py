@@ -17,7 +17,7 @@ _OPERATORS: dict[str, Callable[..., Traced]] = {
     "subtract": lambda a, b: traced(a) - b,
     "mul": lambda a, b: traced(a) * b,
     "multiply": lambda a, b: traced(a) * b,
-    "div": lambda a, b: traced(a) / b,
+    "div": lambda a, b, rounding_mode=None: _divided(a, b, rounding_mode),
     "true_divide": lambda a, b: traced(a) / b,
     "floor_divide": lambda a, b: traced(a) // b,
     "remainder": lambda a, b: traced(a) % b,
@@ -32,6 +32,13 @@ _OPERATORS: dict[str, Callable[..., Traced]] = {
     "bitwise_or": lambda a, b: traced(a) | b,
     "logical_not": lambda a: ~traced(a),
     "bitwise_not": lambda a: ~traced(a),
+    "logical_xor": lambda a, b: traced(a) ^ b,
+    "bitwise_xor": lambda a, b: traced(a) ^ b,
+    "bitwise_left_shift": lambda a, b: traced(a) << b,
+    "bitwise_right_shift": lambda a, b: traced(a) >> b,
+    "relu": lambda x, inplace=False: call("relu", x),
+    "new_ones": lambda _, size, dtype=None, device=None: _filled(size, True, dtype),
+    "new_zeros": lambda _, size, dtype=None, device=None: _filled(size, False, dtype),
     "lt": lambda a, b: traced(a) < b,
     "le": lambda a, b: traced(a) <= b,
     "gt": lambda a, b: traced(a) > b,
@@ -41,6 +48,19 @@ _OPERATORS: dict[str, Callable[..., Traced]] = {
     "clamp": lambda x, min=None, max=None: _clamp(x, min, max),
     "clip": lambda x, min=None, max=None: _clamp(x, min, max),
 }
+
+
+def _divided(a: object, b: object, rounding: str | None) -> Traced:
+    if rounding == "trunc":
+        fail('rounding_mode="trunc" has no formula in attnc', 'use rounding_mode="floor"')
+    return traced(a) // b if rounding == "floor" else traced(a) / b
+
+
+def _filled(size: Any, value: bool, dtype: object) -> Traced:
+    """One number or truth, as FlexAttention's noop_mask and or_masks make it."""
+    if size not in ((), []):
+        fail("a callable can make only single numbers", "leave the size empty: ()")
+    return traced(value if str(dtype) == "torch.bool" else int(value))
 
 
 def _clamp(x: object, low: object, high: object) -> Traced:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn
 from attnc.errors import UserError
 from attnc.spec.yaml_reader import MAX_BYTES
 
-_LOOSE, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(10)
+LOOSE, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _POWER, ATOM = range(10)
 
 MASK_ARGUMENTS = ("b", "h", "q_idx", "kv_idx")
 SCORE_ARGUMENTS = ("score", *MASK_ARGUMENTS)
@@ -41,7 +41,7 @@ class Traced:
     """A part of a formula: its text, and how tightly it binds."""
 
     text: str
-    binds: int = _ATOM
+    binds: int = ATOM
 
     def at(self, place: int) -> str:
         """The text, in parentheses where it binds looser than its place."""
@@ -84,13 +84,13 @@ class Traced:
         return _binary("%", other, self, _PRODUCT, _SIGN)
 
     def __pow__(self, other: object) -> Traced:
-        return _traced(f"{self.at(_ATOM)}**{traced(other).at(_ATOM)}", _POWER)
+        return written(f"{self.at(ATOM)}**{traced(other).at(ATOM)}", _POWER)
 
     def __rpow__(self, other: object) -> Traced:
-        return _traced(f"{traced(other).at(_ATOM)}**{self.at(_ATOM)}", _POWER)
+        return written(f"{traced(other).at(ATOM)}**{self.at(ATOM)}", _POWER)
 
     def __neg__(self) -> Traced:
-        return _traced(f"-{self.at(_SIGN)}", _SIGN)
+        return written(f"-{self.at(_SIGN)}", _SIGN)
 
     def __pos__(self) -> Traced:
         return self
@@ -99,7 +99,7 @@ class Traced:
         return call("abs", self)
 
     def __invert__(self) -> Traced:
-        return _traced(f"~{self.at(_ATOM)}", _SIGN)
+        return written(f"~{self.at(ATOM)}", _SIGN)
 
     def __and__(self, other: object) -> Traced:
         return _condition("&", self, other, _AND)
@@ -112,6 +112,24 @@ class Traced:
 
     def __ror__(self, other: object) -> Traced:
         return _condition("|", other, self, _OR)
+
+    def __xor__(self, other: object) -> Traced:
+        return (self & ~traced(other)) | (~self & other)
+
+    def __rxor__(self, other: object) -> Traced:
+        return traced(other) ^ self
+
+    def __lshift__(self, other: object) -> Traced:
+        return self * _power_of_two(other)
+
+    def __rshift__(self, other: object) -> Traced:
+        return self // _power_of_two(other)
+
+    def __rlshift__(self, other: object) -> Traced:
+        return traced(other) << self
+
+    def __rrshift__(self, other: object) -> Traced:
+        return traced(other) >> self
 
     def __lt__(self, other: object) -> Traced:
         return _binary("<", self, other, _COMPARE, _SUM)
@@ -156,7 +174,7 @@ class Traced:
     def __float__(self) -> NoReturn:
         fail(
             f"`{_short(self.text)}` has no value when the spec is built",
-            "use attnc's functions instead of math's",
+            "use torch's functions instead of math's, for example torch.exp",
         )
 
     __int__ = __float__
@@ -189,7 +207,8 @@ class Traced:
         return torch_call(getattr(function, "__name__", str(function)), args, kwargs or {})
 
 
-def _traced(text: str, binds: int) -> Traced:
+def written(text: str, binds: int) -> Traced:
+    """The part with this text, unless the text outgrows any formula."""
     if len(text) > MAX_BYTES:
         fail(
             "the callable makes a formula that is too long", "look up numbers that vary in a tensor"
@@ -212,14 +231,14 @@ def traced(value: object) -> Traced:
         case bool():
             return Traced(str(value).lower())
         case Integral():
-            return Traced(str(int(value)), _ATOM if int(value) >= 0 else _SIGN)
+            return Traced(str(int(value)), ATOM if int(value) >= 0 else _SIGN)
         case Rational():
             return Traced(
                 f"{value.numerator}/{value.denominator}",
                 _PRODUCT if int(value.numerator) >= 0 else _SIGN,
             )
         case Real() if math.isfinite(value):
-            return Traced(_decimal(float(value)), _ATOM if float(value) >= 0 else _SIGN)
+            return Traced(_decimal(float(value)), ATOM if float(value) >= 0 else _SIGN)
         case Real():
             fail(f"{value} cannot stand in a formula", "to hide a pair, put it into the mask")
         case _:
@@ -239,58 +258,30 @@ def _decimal(value: float) -> str:
 
 def _binary(sign: str, a: object, b: object, binds: int, right: int) -> Traced:
     left = binds + 1 if binds == _COMPARE else binds
-    return _traced(f"{traced(a).at(left)} {sign} {traced(b).at(right)}", binds)
+    return written(f"{traced(a).at(left)} {sign} {traced(b).at(right)}", binds)
+
+
+def _power_of_two(places: object) -> int:
+    """What a shift by so many places multiplies with or divides by."""
+    if isinstance(places, int) and not isinstance(places, bool) and 0 <= places < 53:
+        return 1 << places
+    fail(
+        "a shift needs a whole number of places that is known when the spec is built",
+        "write x // n for x >> log2(n) and x * n for x << log2(n)",
+    )
 
 
 def _condition(sign: str, a: object, b: object, binds: int) -> Traced:
     """Join two conditions; a comparison beside & or | takes parentheses."""
     sides = [traced(side) for side in (a, b)]
+    neutral = {"&": "true", "|": "false"}[sign]
+    for side, other in (sides, reversed(sides)):
+        if side.text == neutral:
+            return other
     texts = [f"({s.text})" if s.binds == _COMPARE else s.at(binds) for s in sides]
-    return _traced(f"{texts[0]} {sign} {texts[1]}", binds)
+    return written(f"{texts[0]} {sign} {texts[1]}", binds)
 
 
 def call(name: str, *args: object) -> Traced:
     """Write a call of a function of the language."""
-    return _traced(f"{name}({', '.join(traced(arg).text for arg in args)})", _ATOM)
-
-
-def where(condition: object, a: object, b: object) -> Traced:
-    """Choose a where the condition holds, b elsewhere."""
-    return call("where", condition, a, b)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorName:
-    """A declared tensor inside a mask or score callable; index it to read an element."""
-
-    name: str
-
-    def __getitem__(self, index: object) -> Traced:
-        parts = index if isinstance(index, tuple) else (index,)
-        return _traced(f"{self.name}[{', '.join(traced(part).text for part in parts)}]", _ATOM)
-
-
-def tensor(name: str) -> TensorName:
-    """Name a declared tensor inside a mask or score callable."""
-    return TensorName(name)
-
-
-def param(name: str) -> Traced:
-    """Name a declared param inside a mask or score callable."""
-    return Traced(name)
-
-
-def formula(text: str) -> Traced:
-    """Use a piece of the spec language inside a callable, for example a building block."""
-    return Traced(text, _LOOSE)
-
-
-def trace(function: Callable[..., object], names: Sequence[str]) -> str:
-    """Run a callable on stand-ins and return the formula's text.
-
-    Raises: TraceError when it does what no formula can say.
-    """
-    try:
-        return traced(function(*(Traced(name) for name in names))).text
-    except TypeError as error:
-        fail(f"the callable failed: {error}", f"its arguments are ({', '.join(names)})")
+    return written(f"{name}({', '.join(traced(arg).text for arg in args)})", ATOM)

@@ -184,7 +184,7 @@ def test_branches_are_refused() -> None:
         (lambda s, b, h, q, k: [1, 2][q], "`q_idx` cannot index a Python object"),
         (lambda s, b, h, q, k: sum(s), "`score` is one number and cannot be looped over"),
         (lambda s, b, h, q, k: float(s), "`score` has no value when the spec is built"),
-        (lambda s, b, h, q, k: None, "a callable cannot use a builtins.NoneType of its own"),
+        (lambda s, b, h, q, k: None, "the callable returns nothing"),
         (lambda s: s, "the callable failed"),
         (lambda s, b, h, q, k: s.cumsum(0), "torch.cumsum has no formula in attnc"),
     ],

@@ -100,6 +100,8 @@ WRONG: dict[str, str] = {
     "formula_closes_call": score("score) + (score"),
     "formula_if": score("score if causal else 0"),
     "formula_bitwise_xor": mask("causal ^ prefix(3)"),
+    "conditions_in_order": mask("(kv_idx < 3) < (q_idx < 5)"),
+    "conditions_in_a_chain": mask("(kv_idx < 3) == (q_idx < 5) == causal"),
     "formula_in": mask("kv_idx in q_idx"),
     "formula_shift": mask("kv_idx < q_idx << 1"),
     "formula_not_ascii": mask("kv_idx ≤ q_idx"),
