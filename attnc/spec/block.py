@@ -32,6 +32,7 @@ class Argument:
     least: int = 0
     unbounded: bool = False
     default: object = REQUIRED
+    example: str = ""  # declares a tensor that fits
 
     def expected(self) -> str:
         """How errors say what the argument must be."""

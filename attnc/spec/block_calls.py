@@ -15,6 +15,7 @@ from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.block import REQUIRED, Argument, BadBlock, Block, Kind
 from attnc.spec.blocks import BLOCKS
 from attnc.spec.tensor_reads import declared_tensor
+from attnc.spec.unknown_words import NAMES, fail_tensor
 from attnc.symbols import Formula
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _argument(
             return _limited(reader, block, argument, node)
         case Kind.TENSOR if isinstance(node, ast.Name) and node.id in reader.declared.tensors:
             return declared_tensor(reader, node)
+        case Kind.TENSOR if isinstance(node, ast.Name) and _word(node) not in NAMES["score"]:
+            fail_tensor(reader, node, argument.example)
         case Kind.FLAG if _word(node) in ("true", "false"):
             return _word(node) == "true"
         case Kind.WORD if _word(node) in _ALIGNMENTS:

@@ -132,7 +132,9 @@ def _described(tensor: Tensor) -> str:
 
 _X = Argument("x", Kind.NUMBER)
 _SCORE_SO_FAR = Argument("x", Kind.NUMBER, default=symbols.score)
-_TABLE = Argument("table", Kind.TENSOR)
+_TABLE = Argument("table", Kind.TENSOR, example="shape: [heads, 33]")
+_BUCKETS = Argument("table", Kind.TENSOR, example="shape: [heads, 32]")
+_IDS = Argument("ids", Kind.TENSOR, example="shape: [batch, kv_len], dtype: int32")
 _WIDTH = Argument("n", Kind.WHOLE, least=1, unbounded=True)
 _COUNT = Argument("n", Kind.WHOLE)
 
@@ -187,7 +189,7 @@ _ENTRIES = (
     ),
     Block(
         "documents",
-        (Argument("ids", Kind.TENSOR),),
+        (_IDS,),
         _documents,
         "(ids[b, q_pos] == ids[b, kv_idx]) & (q_pos >= 0)",
         "only keys of the query's own document; ids is [batch, kv_len]",
@@ -222,7 +224,7 @@ _ENTRIES = (
         "t5_bias",
         (
             _X,
-            _TABLE,
+            _BUCKETS,
             Argument("max_distance", Kind.WHOLE, least=2, default=Integer(128)),
             Argument("bidirectional", Kind.FLAG, default=False),
         ),

@@ -205,10 +205,7 @@ class _Checker:
         self, parts: dict[str, Any], params: tuple[Param, ...], tensors: tuple[Tensor, ...]
     ) -> dict[str, Any]:
         """Read the three formulas; skipped when what they may name is itself in doubt."""
-        doubtful = "heads_q" not in parts or any(
-            e.code.startswith("spec/bad-name") for e in self.report
-        )
-        if doubtful or any(not tensor.shape or None in tensor.shape for tensor in tensors):
+        if "heads_q" not in parts or self._declarations_are_doubtful():
             return {}
         declared = Declared(
             parts["heads_q"], {p.name: p for p in params}, {t.name: t for t in tensors}
@@ -224,6 +221,19 @@ class _Checker:
         if len(read) == len(_ROLES):
             self._unused(declared, frozenset().union(*(one.used for one in read.values())))
         return found | {"fixes_heads": any(one.fixes_heads for one in read.values())}
+
+    def _declarations_are_doubtful(self) -> bool:
+        """Whether a mistake in params or tensors would make another of each formula."""
+        codes = ("spec/bad-name", "spec/bad-value", "spec/missing-key")
+        places = [(e.span.line, e.span.column) for e in self.report if e.code in codes]
+        for node in (self.root.get("params"), self.root.get("tensors")):
+            if node is None:
+                continue
+            first, last = node.span, node.source.span(max(node.start, node.end - 1), node.end)
+            ends = (first.line, first.column), (last.line, last.column)
+            if any(ends[0] <= place <= ends[1] for place in places):
+                return True
+        return False
 
     def _unused(self, declared: Declared, used: frozenset[str]) -> None:
         for section, what, names in (
@@ -243,7 +253,12 @@ class _Checker:
         return Sizes(**lengths, params=params)
 
     def _check(self, params: tuple[Param, ...]) -> tuple[Sizes, ...]:
-        required = [p.name for p in params if not _has(self._node("params", p.name), "default")]
+        declared = self._declared_params()
+        required = [
+            p.name
+            for p in params
+            if p.name in declared and not _has(self._node("params", p.name), "default")
+        ]
         node = self.root.get("check")
         if node is None:
             for name in required:

@@ -88,7 +88,7 @@ TENSOR = Section(
 def root_section(params: dict[str, Any] | None = None) -> Section:
     """The keys of a spec; the declared params may stand in `sizes` and `check`."""
     sizes = sizes_section(params or {})
-    return Section("a spec", _fields(sizes), later=LATER)
+    return Section("a spec", _fields(sizes), later=LATER, elsewhere=ELSEWHERE)
 
 
 LATER = {
@@ -99,6 +99,15 @@ LATER = {
     "lengths": "per-entry lengths",
     "kv_layout": "paged keys and values",
     "kernels": "hand-written kernels",
+}
+ELSEWHERE = {
+    "causal": "mask: causal",
+    "is_causal": "mask: causal",
+    "window": "mask: sliding_window({})",
+    "window_size": "mask: sliding_window({})",
+    "sliding_window": "mask: sliding_window({})",
+    "softcap": "score: softcap(score, {})",
+    "alibi": "score: alibi",
 }
 
 

@@ -175,6 +175,14 @@ class IndexOutside(SpecError):
     help = "indices run from 0 to {last}"
 
 
+class NotATensor(SpecError):
+    """What is one number is indexed."""
+
+    code = "spec/not-a-tensor"
+    message = "{name} is one number, and only a tensor can be indexed"
+    help = "declared tensors: {known}"
+
+
 class TensorNotIndexed(SpecError):
     """A tensor stands where an element of it must."""
 

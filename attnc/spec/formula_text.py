@@ -26,6 +26,8 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _ADVICE = {
+    "&&": "write & for and",
+    "||": "write | for or",
     "^": "write ** for a power, and (a) != (b) for an exclusive or of conditions",
     "!": "write ~ or not for negation",
     "?": "write where(condition, a, b)",
@@ -104,7 +106,9 @@ class FormulaText:
         while at < len(self.text):
             match = _TOKEN.match(self.text, at)
             if match is None:
-                raise self._bad_character(at)
+                raise self._bad_character(at, 1)
+            if self.text[at : at + 2] in _ADVICE:
+                raise self._bad_character(at, 2)
             word, number = match["word"], match["number"]
             if number:
                 self._check_number(at, match.end())
@@ -139,13 +143,13 @@ class FormulaText:
             place = self.span(start, end)
             raise mistakes.NumberTooLarge(place, limit=f"write at most {MAX_DIGITS} characters")
 
-    def _bad_character(self, at: int) -> mistakes.FormulaCharacter:
-        char = self.text[at]
+    def _bad_character(self, at: int, length: int) -> mistakes.FormulaCharacter:
+        char = self.text[at : at + length]
         advice = _ADVICE.get(
             char, "a formula is made of names, numbers, brackets and + - * / // % ** < > = & | ~"
         )
         shown = repr(char) if char.isprintable() else f"character U+{ord(char):04X}"
-        return mistakes.FormulaCharacter(self.span(at, at + 1), char=shown, advice=advice)
+        return mistakes.FormulaCharacter(self.span(at, at + length), char=shown, advice=advice)
 
     def _too_long(self, at: int, limit: int, what: str) -> mistakes.FormulaTooLong:
         return mistakes.FormulaTooLong(self.span(at, at + 1), limit=limit, what=what)

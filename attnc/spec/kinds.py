@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NoReturn, Protocol
 
 from attnc.errors import SpecError
@@ -52,9 +53,12 @@ def given(node: Node) -> str:
             return "a mapping"
 
 
-def refuse(kind: Kind, node: Node, name: str) -> NoReturn:
-    """Raise BadValue in the words of the kind."""
-    raise mistakes.BadValue(node.span, field=name, expected=kind.expected(), given=given(node))
+def refuse(kind: Kind, node: Node, name: str, close: str = "") -> NoReturn:
+    """Raise BadValue in the words of the kind; `close` is what may have been meant."""
+    facts = {"field": name, "expected": kind.expected(), "given": given(node)}
+    if close:
+        raise mistakes.BadWord(node.span, **facts, close=close)
+    raise mistakes.BadValue(node.span, **facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,9 @@ class Flag:
         return {"type": "boolean"}
 
 
+_ELSEWHERE = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "integer": "int"}
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of a few words.  `later` are words that come with a later version."""
@@ -130,7 +137,9 @@ class Choice:
         if isinstance(node, Scalar) and node.value in self.later:
             advice = f"until then {name} can be {' or '.join(self.words)}"
             raise mistakes.NotBuiltYet(node.span, feature=f"{name}: {node.value}", advice=advice)
-        refuse(self, node, name)
+        word = node.value if isinstance(node, Scalar) else ""
+        close = [_ELSEWHERE.get(word, ""), *get_close_matches(word, self.words, 1, 0.8)]
+        refuse(self, node, name, next((each for each in close if each in self.words), ""))
 
     def expected(self) -> str:
         return " or ".join(self.words) if len(self.words) < 3 else f"one of {', '.join(self.words)}"

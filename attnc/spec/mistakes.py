@@ -143,6 +143,12 @@ class BadValue(SpecError):
     message = "{field} must be {expected}, not {given}"
 
 
+class BadWord(BadValue):
+    """A key's value is close to a word that it can be."""
+
+    help = "did you mean {close}?"
+
+
 class NotBuiltYet(SpecError):
     """The spec asks for what comes with a later version."""
 

@@ -10,8 +10,8 @@ from typing import Any
 from attnc.errors import SpecError
 from attnc.spec import mistakes
 from attnc.spec.kinds import Json, Kind, Report, given, refuse
+from attnc.spec.yaml_reader import Entry, Node, Scalar, Sequence
 from attnc.spec.yaml_reader import Mapping as MappingNode
-from attnc.spec.yaml_reader import Node, Scalar, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,7 @@ class Section:
     what: str
     fields: tuple[Field, ...]
     later: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)  # what to write for other keys
     more: Callable[[], Json] | None = (
         None  # JSON Schema of further keys, which the checker reads itself
     )
@@ -114,7 +115,7 @@ class Section:
         for entry in node.entries:
             key = entry.key.value
             if key not in known:
-                self._unknown(entry.key, report)
+                self._unknown(entry, report)
                 continue
             where = f"{name}.{key}" if name else key
             value = gathered(
@@ -130,8 +131,8 @@ class Section:
                 report.append(mistakes.MissingKey(place, **facts))
         return values
 
-    def _unknown(self, key: Scalar, report: Report) -> None:
-        name = key.value
+    def _unknown(self, entry: Entry, report: Report) -> None:
+        key, name = entry.key, entry.key.value
         if name in self.later:
             advice = "this version compiles forward attention without it; remove the key"
             feature = f"{name} ({self.later[name]})"
@@ -140,6 +141,10 @@ class Section:
         names = [each.name for each in self.fields]
         close = difflib.get_close_matches(name, [*names, *self.later], 1)
         advice = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(names)}"
+        if name in self.elsewhere:
+            value = entry.value.value if isinstance(entry.value, Scalar) else ""
+            number = value if value.isascii() and value.isdigit() and len(value) < 10 else "n"
+            advice = f"write {self.elsewhere[name].format(number)}"
         shown = name if name.isprintable() and len(name) <= 40 else f"{name[:37]!r}..."
         report.append(mistakes.UnknownKey(key.span, where=self.what, key=shown, advice=advice))
 

@@ -10,6 +10,7 @@ from sympy import Expr, Integer
 from attnc import symbols
 from attnc.spec import formula_mistakes as mistakes
 from attnc.spec.schema import Tensor
+from attnc.spec.unknown_words import fail_tensor
 from attnc.symbols import Formula, arguments
 
 if TYPE_CHECKING:
@@ -51,13 +52,12 @@ def usual_index(tensor: Tensor) -> str:
 def declared_tensor(reader: FormulaReader, node: ast.Name) -> Tensor:
     """The declared tensor that a name stands for, noted as used."""
     tensor = reader.declared.tensors.get(node.id)
-    if reader.role == "scale" or tensor is None:
-        known = ", ".join(reader.declared.tensors) or "none"
-        advice = (
-            "what a tensor holds belongs into score" if tensor else f"declared tensors: {known}"
-        )
-        facts = {"name": node.id, "where": f"a {reader.role}", "advice": advice}
-        reader.fail(node, mistakes.UnknownName, **facts)
+    if tensor is None:
+        fail_tensor(reader, node, "shape: [heads, q_len, kv_len]")
+    if reader.role == "scale":
+        facts = {"name": node.id, "where": "a scale"}
+        advice = "what a tensor holds belongs into score"
+        reader.fail(node, mistakes.UnknownName, **facts, advice=advice)
     reader.used.add(node.id)
     return tensor
 

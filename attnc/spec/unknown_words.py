@@ -38,8 +38,20 @@ def fail_name(reader: FormulaReader, node: ast.Name) -> NoReturn:
     elif close := get_close_matches(name, known, 1):
         advice = f"did you mean {close[0]}?"
     else:
-        advice = f"a {role} may name {', '.join(NAMES[role])}, params and tensors"
+        more = " and params" if role == "scale" else ", params and tensors"
+        advice = f"a {role} may name {', '.join(NAMES[role])}{more}"
     reader.fail(node, mistakes.UnknownName, name=name, where=f"a {role}", advice=advice)
+
+
+def fail_tensor(reader: FormulaReader, node: ast.Name, example: str) -> NoReturn:
+    """Raise with the best advice for what is no tensor; the example declares one."""
+    name, tensors = node.id, reader.declared.tensors
+    if name in NAMES["score"] or name in reader.declared.params:
+        reader.fail(node, mistakes.NotATensor, name=name, known=", ".join(tensors) or "none")
+    close = get_close_matches(name, tensors, 1)
+    declare = f"declare it, for example tensors: {{{name}: {{{example}}}}}"
+    advice = f"did you mean {close[0]}?" if close else declare
+    reader.fail(node, mistakes.UnknownName, name=name, where=f"a {reader.role}", advice=advice)
 
 
 def fail_function(reader: FormulaReader, node: ast.Name) -> NoReturn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import attnc
@@ -103,6 +105,9 @@ def test_conditions_are_compared(text: str, same: str) -> None:
         (lambda b, h, q, k: b.new_ones(3, dtype=torch.bool),
             "spec/cannot-trace a callable can make only single numbers\n"
             "  help: leave the size empty: ()"),
+        (lambda b, h, q, k: math.exp(h) > k,
+            "spec/cannot-trace `h` has no value when the spec is built\n"
+            "  help: use torch's functions instead of math's, for example torch.exp"),
         (lambda b, h, q, k: None, "spec/cannot-trace the callable returns nothing\n"
             "  help: end it with return and the formula"),
     ],
