@@ -198,5 +198,5 @@ def _real_floor(printer: Printer, a: Expr, b: Expr, divides: bool, order: Order)
     if not divides:
         printer.used.add("real_mod")
         return call(printer, "real_mod", [a, b], order, real=True)
-    quotient = call(printer, "tl.floor", [a / b], order, real=True)
-    return Text(f"tl.cast({quotient.text}, tl.int32)", ATOM, quotient.axes)
+    printer.used.add("real_floor")
+    return call(printer, "real_floor", [a / b], order, real=True)
