@@ -38,7 +38,7 @@ COMMANDS = (
     Command("verify", "verify_specs", "prove and measure kernels; write a certificate"),
     Command("explain", "explain_spec", "formulas, plan, tile ranges, cost, memory"),
     Command("show", "show_spec", "the program after each pass; a picture of the mask"),
-    Command("tune", "tune_spec", "choose schedules for a GPU"),
+    Command("tune", "tune_spec", "not built yet"),
     Command("schema", "print_schema", "the JSON Schema of a spec, for editors"),
     Command("list", "list_things", "building blocks, specs, targets"),
     Command("new", "new_spec", "write a commented starter spec"),
@@ -67,7 +67,12 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_compile(parser: argparse.ArgumentParser) -> None:
     _add_specs(parser)
     _add_set(parser)
-    parser.add_argument("-o", "--output", default="generated", metavar="FOLDER")
+    _add_output(parser, "where the kernels go, default generated/")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="overwrite also files that were edited or that attnc did not write",
+    )
     parser.add_argument(
         "--target",
         default="",
@@ -80,7 +85,7 @@ def _add_compile(parser: argparse.ArgumentParser) -> None:
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     _add_specs(parser, "SPEC|FILE.py")
     _add_set(parser)
-    parser.add_argument("-o", "--output", default="generated", metavar="FOLDER")
+    _add_output(parser, "where kernels of specs lie, default generated/")
     parser.add_argument(
         "--mutants", action="store_true", help="also plant faults, each to be caught"
     )
@@ -88,21 +93,26 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", metavar="SPEC")
+    _add_spec(parser)
     _add_set(parser)
     for name, what in (("batch", "batch entries"), ("q-len", "query rows"), ("kv-len", "keys")):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{what}, else the spec's")
     _add_param(parser)
-    parser.add_argument("--against", metavar="SPEC", help="show where a second mask differs")
+    parser.add_argument("--against", metavar="SPEC", help="where a second spec differs")
     parser.add_argument(
         "--target", default="sm_90", metavar="SM", help="whose schedule to count with"
     )
-    parser.add_argument("--generated", default="generated", metavar="FOLDER", help="certificates")
+    parser.add_argument(
+        "--generated",
+        default="generated",
+        metavar="FOLDER",
+        help="where certificates lie, default generated/",
+    )
     _add_json(parser)
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", metavar="SPEC")
+    _add_spec(parser)
     _add_set(parser)
     parser.add_argument("--after", metavar="PASS", help="the program after this pass")
     parser.add_argument("--list", action="store_true", help="the passes, in order")
@@ -118,11 +128,12 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tune(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("spec", metavar="SPEC")
-    _add_set(parser)
-    parser.add_argument("--target", metavar="SM")
-    parser.add_argument("--bake", action="store_true")
-    _add_json(parser)
+    """Accept what the tuner will take, so that it is refused by name, and show none of it."""
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    for option in ("--set", "--target"):
+        parser.add_argument(option, help=argparse.SUPPRESS)
+    for option in ("--bake", "--json"):
+        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
 
 
 def _add_schema(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +141,9 @@ def _add_schema(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("blocks", "specs", "targets"), nargs="?")
+    parser.add_argument(
+        "what", choices=("blocks", "specs", "targets"), nargs="?", help="which, else all of them"
+    )
     _add_json(parser)
 
 
@@ -155,6 +168,14 @@ def _add_specs(parser: argparse.ArgumentParser, metavar: str = "SPEC") -> None:
     parser.add_argument(
         "specs", nargs="+", metavar=metavar, help="a spec, or a folder of specs (*.yaml)"
     )
+
+
+def _add_spec(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("spec", metavar="SPEC", help="a spec (*.yaml)")
+
+
+def _add_output(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("-o", "--output", default="generated", metavar="FOLDER", help=what)
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
@@ -186,7 +207,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = importlib.import_module(f"attnc.commands.{module}")
         return command.run(options)
     except AttncError as error:
-        print(error, file=sys.stderr)
+        if options.json:
+            from attnc.commands.mistakes_json import mistakes_json
+
+            print(mistakes_json(error))
+        else:
+            print(error, file=sys.stderr)
         return WRONG_INPUT
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnc.artifact import GeneratedModule
+from attnc.artifact import GeneratedModule, sealed
 from attnc.codegen.render import render
 from attnc.errors import AttncError
 from attnc.graph.forward import build_dataflow
@@ -45,7 +45,7 @@ def compile_spec(spec: AttentionSpec) -> Compilation:
     with _shown_when_it_breaks(program):
         program = PIPELINE.run(program)  # naive  -> ready Program
     with _shown_when_it_breaks(program):
-        module = render(program)  # ready Program -> Triton
+        module = sealed(render(program))  # ready Program -> Triton
     return Compilation(spec, flow, program, module)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Collection
+from difflib import get_close_matches
 
 from attnc.commands.inputs import read_one, read_params
 from attnc.errors import UserError
@@ -20,7 +22,7 @@ class UnknownPass(UserError):
 
     code = "user/unknown-pass"
     message = "no pass is called {name!r}"
-    help = "known passes: {known}"
+    help = "{advice}"
 
 
 class BadPicture(UserError):
@@ -43,12 +45,20 @@ def _show_program(spec: AttentionSpec, options: Namespace) -> int:
     if options.list:
         print(json.dumps(list(programs)) if options.json else "\n".join(programs))
         return 0
-    name = options.after or list(programs)[-1]
-    if name not in programs:
-        raise UnknownPass(name=name, known=", ".join(programs))
+    name = _pass_named(options.after, programs) if options.after else list(programs)[-1]
     text = programs[name]
     print(json.dumps({"after": name, "program": text}) if options.json else text)
     return 0
+
+
+def _pass_named(word: str, known: Collection[str]) -> str:
+    """The pass of that name; its file's name, stream_reductions, will do as well."""
+    name = word.lower().removesuffix(".py").replace("_", "-")
+    if name in known:
+        return name
+    close = get_close_matches(name, known, 1)
+    advice = f"did you mean {close[0]}? " if close else ""
+    raise UnknownPass(name=word, advice=f"{advice}known passes: {', '.join(known)}")
 
 
 def _show_mask(spec: AttentionSpec, options: Namespace) -> int:

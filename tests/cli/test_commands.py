@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from attnc.cli import main
+from attnc.cli import build_parser, main
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -23,6 +24,30 @@ def test_show_prints_the_program_after_each_pass(
     last = printed(capsys, "show", "good.yaml", "--after", passes[-1])
     assert last == printed(capsys, "show", "good.yaml")
     assert "program good, ready" in last
+
+
+def test_show_takes_a_pass_by_the_name_of_its_file(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_file = printed(capsys, "show", "good.yaml", "--after", "stream_reductions")
+    assert by_file == printed(capsys, "show", "good.yaml", "--after", "stream-reductions")
+    assert main(["show", "good.yaml", "--after", "stream_reduction"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "user/unknown-pass no pass is called 'stream_reduction'\n"
+        "  help: did you mean stream-reductions? known passes: plan, stream-reductions, "
+    )
+
+
+def test_every_option_has_help_and_the_tuner_shows_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parser = build_parser()
+    commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        assert all(action.help for action in command._actions), name
+    assert main(["tune", "good.yaml", "--target", "sm_90", "--bake"]) == 2
+    assert "attnc tune is not built yet" in capsys.readouterr().err
+    assert "--bake" not in commands.choices["tune"].format_help()
 
 
 def test_show_draws_the_mask(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
