@@ -10,30 +10,35 @@ from typing import Any
 from attnc.commands.inputs import read_one, read_params
 from attnc.driver import lower_spec
 from attnc.errors import UserError
+from attnc.explain.compare import compare
+from attnc.explain.compare_text import call_text, comparison_text
 from attnc.explain.pictures import difference_text, draw
-from attnc.explain.report import PICTURE, explain
-from attnc.explain.situation import Situation, situation_of
+from attnc.explain.report import explain
+from attnc.explain.samples import Asked
+from attnc.explain.situation import UnknownParam, situation_of
 from attnc.explain.text import explanation_text
 from attnc.spec.schema import AttentionSpec
 from attnc.targets import find_target
 
+LARGEST = 128  # rows or columns of a picture of two masks
 
-class TooLargeToDraw(UserError):
-    """Report a picture that no terminal shows."""
 
-    code = "user/too-large-to-draw"
-    message = "a picture of {q_len} x {kv_len} is too large"
-    help = "ask for at most 128 of each: --q-len 8 --kv-len 12"
+class TooLargeToCompare(UserError):
+    """Report a length at which pairs are not compared one by one."""
+
+    code = "user/too-large-to-compare"
+    message = "two specs are compared at a {name} of at most {most}, not {length}"
+    help = "without sizes, a few queries of a call are compared that is long enough for both"
 
 
 def run(options: Namespace) -> int:
-    """Explain one spec, or show where two masks differ."""
+    """Explain one spec, or say where two differ."""
     spec = read_one(options.spec, options.settings)
+    if options.against:
+        return _compare(spec, options)
     situation = situation_of(
         spec, options.batch, options.q_len, options.kv_len, read_params(spec, options.param)
     )
-    if options.against:
-        return _compare(spec, options, situation)
     device = find_target(options.target).name
     facts = explain(spec, lower_spec(spec), situation, device)
     facts["certificate"] = _certificate(options.generated, spec.name)
@@ -41,20 +46,42 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _compare(spec: AttentionSpec, options: Namespace, situation: Situation) -> int:
+def _compare(spec: AttentionSpec, options: Namespace) -> int:
     other = read_one(options.against)
-    if options.q_len is None and options.kv_len is None:
-        situation = situation.at(*PICTURE)
-    if max(situation.q_len, situation.kv_len) > 128:
-        raise TooLargeToDraw(q_len=situation.q_len, kv_len=situation.kv_len)
-    theirs = situation_of(other, situation.batch, situation.q_len, situation.kv_len)
-    first, second = draw(spec, situation), draw(other, theirs)
+    asked = Asked(options.batch, options.q_len, options.kv_len, _params_of(spec, other, options))
+    for name in ("q_len", "kv_len"):
+        if (length := getattr(options, name) or 0) > LARGEST:
+            raise TooLargeToCompare(name=name, length=length, most=LARGEST)
+    found = compare(spec, other, asked)
     if options.json:
-        same = first.rows == second.rows
-        print(json.dumps({"first": spec.name, "second": other.name, "same": same}))
-    else:
-        print(f"{spec.name} against {other.name}\n{difference_text(first, second)}")
+        print(json.dumps(found.as_json(), indent=2))
+        return 0
+    print(comparison_text(found))
+    witness = found.part("mask").witness
+    if witness and max(witness.sample.first.q_len, witness.sample.first.kv_len) <= LARGEST:
+        one, two = witness.sample.first, witness.sample.second
+        head = int(witness.place["h"])
+        print(f"\nmasks at {call_text(witness.sample)}, head {head}")
+        print(difference_text(draw(spec, one, head), draw(other, two, head)))
     return 0
+
+
+def _params_of(
+    spec: AttentionSpec, other: AttentionSpec, options: Namespace
+) -> dict[str, int | float]:
+    """Values for params of either spec; a param that both declare has one value in both."""
+    found: dict[str, int | float] = {}
+    declared = {param.name for one in (spec, other) for param in one.params}
+    for word in options.param:
+        name = word.partition("=")[0].strip()
+        if name not in declared:
+            known = ", ".join(sorted(declared))
+            advice = f"their params: {known}" if known else "they declare no params"
+            raise UnknownParam(name=name, advice=advice)
+        for one in (other, spec):
+            if name in {param.name for param in one.params}:
+                found |= read_params(one, [word])
+    return found
 
 
 def _certificate(folder: str, name: str) -> dict[str, Any] | None:

@@ -71,8 +71,9 @@ def _show_mask(spec: AttentionSpec, options: Namespace) -> int:
     situation = situation_of(spec, 1, q_len, kv_len, read_params(spec, options.param))
     picture = draw(spec, situation, options.head)
     if options.json:
+        drawn = {"rows": picture.rows, "visible": picture.visible, "examples": picture.examples}
         tiles = picture.tiles(options.tile, options.tile)
-        print(json.dumps({"rows": picture.rows, "visible": picture.visible, "tiles": tiles}))
+        print(json.dumps({**drawn, "tiles": tiles}))
     else:
         print(picture_text(picture, options.tile, options.tile))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sympy import Abs, Expr
 
 from attnc import symbols
+from attnc.explain.alignment import alignment
 from attnc.explain.evaluate import compile_formula, names_in
 from attnc.explain.situation import Situation
 from attnc.spec.schema import AttentionSpec
@@ -21,7 +22,7 @@ def contracts(spec: AttentionSpec) -> dict[str, str]:
     group = spec.group
     return {
         "polarity": "the mask is true where a query sees a key; q_idx counts queries, kv_idx keys",
-        "alignment": _alignment(spec),
+        "alignment": alignment(spec),
         "order": "scale, then score, then the mask by selection (it never adds), then softmax",
         "empty rows": "a query that sees no key gives out 0 and lse -inf, never NaN",
         "lse": "natural logarithm, float32, scale and score included; partial results merge",
@@ -34,19 +35,6 @@ def contracts(spec: AttentionSpec) -> dict[str, str]:
         "lengths": "any q_len and kv_len from 0 to 2**30, any strides; no recompilation by length",
         "repeatability": "no atomics: a second run gives the same bits",
     }
-
-
-def _alignment(spec: AttentionSpec) -> str:
-    named = {str(symbol) for symbol in spec.mask.free_symbols | spec.score.free_symbols}
-    if "q_pos" in named and "q_idx" in named:
-        return "mixed: q_pos = q_idx + kv_len - q_len is bottom-right, q_idx is top-left"
-    if "q_idx" in named:
-        return "top-left: query 0 stands at key 0"
-    if "q_pos" in named:
-        return (
-            "bottom-right: q_pos = q_idx + kv_len - q_len, so the last query stands at the last key"
-        )
-    return "none needed: no formula compares query and key positions"
 
 
 def _layout(spec: AttentionSpec) -> str:
@@ -74,6 +62,8 @@ def _favours_far_keys(spec: AttentionSpec, situation: Situation) -> bool:
     slope = spec.score.coeff(distance)
     names = ["h", *situation.names()]
     if not isinstance(slope, Expr) or slope == 0 or not names_in(slope) <= set(names):
+        return False
+    if slope.has(symbols.Read):  # nobody knows what it holds
         return False
     at = compile_formula(slope, names, situation.read)
     return any(at(h, *situation.names().values()) > 0 for h in range(spec.heads_q))

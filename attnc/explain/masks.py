@@ -1,4 +1,4 @@
-"""Evaluate a spec's mask row by row: the ground that pictures and brute-force counts stand on."""
+"""Evaluate a spec's formulas row by row: what pictures, brute force and comparisons stand on."""
 
 from __future__ import annotations
 
@@ -20,3 +20,19 @@ def mask_rows(spec: AttentionSpec, situation: Situation) -> Callable[[int, int, 
         return row(kv_len, b, h, h // group, q_idx, q_idx + shift, spec.head_dim_qk, *constants)
 
     return visible
+
+
+def score_rows(
+    spec: AttentionSpec, situation: Situation
+) -> Callable[[float, int, int, int], list[float]]:
+    """Make a function (score, b, h, q_idx) -> for each key, what the spec makes of that score."""
+    names = ["score", "b", "h", "h_kv", "q_idx", "q_pos", "d", *situation.names()]
+    row = compile_row(spec.score, "kv_idx", names, situation.read)
+    constants = list(situation.names().values())
+    shift, group, kv_len = situation.kv_len - situation.q_len, spec.group, situation.kv_len
+
+    def scores(score: float, b: int, h: int, q_idx: int) -> list[float]:
+        place = (b, h, h // group, q_idx, q_idx + shift, spec.head_dim_qk)
+        return row(kv_len, score, *place, *constants)
+
+    return scores

@@ -95,7 +95,7 @@ def difference_text(first: Picture, second: Picture) -> str:
     for i, (one, other) in enumerate(zip(first.rows, second.rows, strict=True)):
         lines.append(f"{i:>5} " + "".join(marks[pair] for pair in zip(one, other, strict=True)))
         count += sum(a != b for a, b in zip(one, other, strict=True))
-    lines.append(f"      {count} pairs differ" if count else "      the masks are the same here")
+    lines.append(f"      {count} of {first.q_len * first.kv_len} pairs differ")
     return "\n".join(lines)
 
 

@@ -9,8 +9,15 @@ from typing import Any
 from attnc.explain.contracts import contracts, lints
 from attnc.explain.costs import attention_matrix_table, caches_of, costs_of
 from attnc.explain.pictures import Picture, draw, tile_map
-from attnc.explain.situation import Situation
-from attnc.explain.tiles import Needed, TileCount, count_tiles, needed_tiles, range_lets
+from attnc.explain.situation import Situation, example_rule
+from attnc.explain.tiles import (
+    Needed,
+    TileCount,
+    count_tiles,
+    needed_tiles,
+    range_lets,
+    tensors_in_ranges,
+)
 from attnc.ir.formula_text import formula_text
 from attnc.ir.interface import Schedule
 from attnc.ir.nodes import Kernel, Loop, Program
@@ -38,6 +45,7 @@ def explain(
     kernel = program.kernels[0]
     tiles = count_tiles(kernel, situation, schedule.block_q, schedule.block_kv)
     needed = needed_tiles(spec, situation, schedule.block_q, schedule.block_kv)
+    decide = sorted(tensors_in_ranges(kernel))  # their contents decide what is visited
     return {
         "name": spec.name,
         "doc": spec.doc,
@@ -51,14 +59,21 @@ def explain(
             "schedule": {"device": device, **asdict(schedule)},
             "strategy": strategy(kernel),
         },
-        "tiles": _tiles(tiles, needed),
+        "tiles": {**_tiles(tiles, needed), "example_contents": _made_up(spec, decide)},
         "tile_map": tile_map(tiles, -(-situation.kv_len // schedule.block_kv)),
         "picture": _picture(small_picture(spec, situation)),
-        "costs": costs_of(spec, situation, tiles).as_json(),
+        "costs": {**costs_of(spec, situation, tiles).as_json(), "example_contents": decide},
+        "examples": {name: example_rule(tensor) for name, tensor in situation.tensors.items()},
         "kv_cache": [asdict(cache) for cache in caches_of(spec, situation)],
         "attention_matrix_fp16": dict(attention_matrix_table()),
         "proofs": list(PROOFS),
     }
+
+
+def _made_up(spec: AttentionSpec, decide: list[str]) -> dict[str, list[str]]:
+    """The tensors on whose example contents counts rest: of tiles visited, of visible pairs."""
+    named = {str(symbol) for symbol in spec.mask.free_symbols}
+    return {"visited": decide, "visible": sorted(t.name for t in spec.tensors if t.name in named)}
 
 
 def schedule_for(spec: AttentionSpec, program: Program, device: str) -> Schedule:

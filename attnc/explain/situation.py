@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from zlib import crc32
 
 from attnc.errors import UserError
 from attnc.explain.evaluate import Number
@@ -48,6 +49,7 @@ class Situation:
     kv_len: int
     params: Mapping[str, int | float]
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    scattered: bool = False  # contents without a pattern, in which two formulas may differ
 
     def extent(self, dim: str | int) -> int:
         """The size of a tensor's dimension."""
@@ -66,6 +68,8 @@ class Situation:
         extents = [self.extent(dim) for dim in tensor.shape]
         if any(not 0 <= i < n for i, n in zip(index, extents, strict=True)):
             return 0
+        if self.scattered:
+            return _scattered(tensor, index)
         return _example(tensor, index[-1] if index else 0, extents[-1] if extents else 1)
 
     def names(self) -> dict[str, Number]:
@@ -92,6 +96,14 @@ def _example(tensor: Tensor, index: int, extent: int) -> Number:
     if tensor.shape and tensor.shape[-1] in ("q_len", "kv_len"):
         return 3 * index // extent
     return index + 1
+
+
+def _scattered(tensor: Tensor, index: tuple[int, ...]) -> Number:
+    """The same pseudo-random element for the same name and index, in every process."""
+    bits = crc32(f"{tensor.name}{index}".encode()) >> 8
+    if tensor.dtype == "bool":
+        return bits % 2 == 0
+    return bits % 5 if tensor.dtype.startswith("int") else bits % 1024 / 512 - 1
 
 
 def example_rule(tensor: Tensor) -> str:
@@ -127,7 +139,9 @@ def situation_of(
             raise BadSize(name=name, value=value)
     gates = [Tensor("head_gate", ("heads",))] if spec.head_gate else []
     return Situation(
-        **sizes,
+        batch=sizes["batch"],
+        q_len=sizes["q_len"],
+        kv_len=sizes["kv_len"],
         heads=spec.heads_q,
         kv_heads=spec.heads_kv,
         params=_params(spec, params or {}),

@@ -90,22 +90,33 @@ def _schedule(schedule: Facts) -> str:
 
 def _tiles(facts: Facts) -> Iterator[str]:
     sizes, tiles = facts["sizes"], facts["tiles"]
+    visited, seen = (_made_up(tiles["example_contents"][kind]) for kind in ("visited", "visible"))
     yield f"at {_sizes(sizes)}"
+    for name in sorted(set().union(*tiles["example_contents"].values())):
+        yield f"example contents, {facts['examples'][name]}"
     yield (
         f"visited {tiles['visited']} of {tiles['total']} ({_percent(tiles['tile_density'])}): "
-        f"{tiles['unmasked']} without mask code, {tiles['masked']} with it"
+        f"{tiles['unmasked']} without mask code, {tiles['masked']} with it{visited}"
     )
     if tiles["needed"] is None:
         low, high = _percent(tiles["density_at_least"]), _percent(tiles["density_at_most"])
-        yield f"between {low} and {high} of all pairs are visible (too many to count one by one)"
+        yield (
+            f"between {low} and {high} of all pairs are visible "
+            f"(too many to count one by one){visited}"
+        )
     else:
-        yield f"needed  {tiles['needed']} hold a visible pair, counted by brute force"
+        yield f"needed  {tiles['needed']} hold a visible pair, counted by brute force{seen}"
         if tiles["visited"] != tiles["needed"]:
             yield "the mask is beyond the range algebra: the ranges are a sound superset"
         share = _percent(tiles["density"])
-        yield f"visible {tiles['visible_pairs']} of {tiles['total_pairs']} pairs ({share})"
-    yield "'#' visited without mask code, '+' visited with it, '.' skipped"
+        yield f"visible {tiles['visible_pairs']} of {tiles['total_pairs']} pairs ({share}){seen}"
+    yield f"'#' visited without mask code, '+' visited with it, '.' skipped{visited}"
     yield from facts["tile_map"]
+
+
+def _made_up(names: list[str]) -> str:
+    """What a number says that rests on contents nobody gave."""
+    return f", with example contents of {' and '.join(names)}" if names else ""
 
 
 def _sizes(sizes: Facts) -> str:
@@ -120,11 +131,13 @@ def _percent(share: float) -> str:
 
 def _costs(facts: Facts) -> Iterator[str]:
     found = facts["costs"]
+    made_up = _made_up(found["example_contents"])
     saved = 1 - found["flops"] / found["dense_flops"] if found["dense_flops"] else 0.0
-    yield f"work       {costs.flops(found['flops'])} ({_percent(saved)} less than without a mask)"
+    less = f"{_percent(saved)} less than without a mask{made_up}"
+    yield f"work       {costs.flops(found['flops'])} ({less})"
     traffic = costs.size(found["bytes"])
     yield f"traffic    {traffic} at least: inputs read once, outputs written once"
-    yield f"intensity  {found['flops_per_byte']:.4g} FLOP a byte"
+    yield f"intensity  {found['flops_per_byte']:.4g} FLOP a byte{made_up}"
 
 
 def _memory(facts: Facts) -> Iterator[str]:

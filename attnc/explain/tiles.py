@@ -31,6 +31,7 @@ from attnc.ir.nodes import (
 )
 from attnc.ir.rebuild import reads_of_value
 from attnc.spec.schema import AttentionSpec
+from attnc.symbols import Read
 
 Values = dict[str, "Number | list[Number]"]
 BRUTE_FORCE_PAIRS = 2**20  # over all heads that differ: about 0.1 s in plain Python
@@ -106,6 +107,15 @@ def _before(kernel: Kernel) -> tuple[list[Let], set[str]]:
             wanted |= reads_of_value(let.value)
             wanted |= names_in(rows.first) if let.axes and rows else set()
     return found, wanted
+
+
+def tensors_in_ranges(kernel: Kernel) -> frozenset[str]:
+    """The tensors whose contents decide what the loops of a kernel visit."""
+    values = [let.value for let in range_lets(kernel)]
+    loaded = {value.buffer for value in values if isinstance(value, Load)}
+    formulas = [end for piece in pieces_of(kernel) for end in (piece.start, piece.stop)]
+    formulas += [value.expr for value in values if isinstance(value, Formula)]
+    return frozenset(loaded | {read.tensor for f in formulas for read in f.atoms(Read)})
 
 
 class LoopRanges:

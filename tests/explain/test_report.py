@@ -30,19 +30,6 @@ def test_the_contracts_stand_in_the_text() -> None:
         assert sentence in text
 
 
-@pytest.mark.parametrize(
-    ("mask", "alignment"),
-    [
-        ("causal(top_left)", "top-left: query 0 stands at key 0"),
-        ("causal", "bottom-right"),
-        ("causal & (q_idx > 3)", "mixed"),
-        ("kv_idx < 5", "none needed"),
-    ],
-)
-def test_alignment_follows_the_formulas(mask: str, alignment: str) -> None:
-    assert contracts(spec(f"mask: {mask}\n"))["alignment"].startswith(alignment)
-
-
 def test_layout_follows_the_spec() -> None:
     assert contracts(spec("layout: bshd\n"))["layout"].startswith("q [B, Sq, Hq, 64]")
 
@@ -60,6 +47,39 @@ def test_layout_follows_the_spec() -> None:
 def test_warns_when_far_keys_are_favoured(score: str, warned: bool) -> None:
     made = spec(f"score: {score}\n")
     assert bool(lints(made, situation_of(made))) is warned
+
+
+def test_no_warning_rests_on_what_a_tensor_may_hold() -> None:
+    more = "tensors:\n  slope: {shape: [heads]}\n"
+    made = spec(f"{more}score: score + slope[h] * abs(q_pos - kv_idx)\n")
+    assert lints(made, situation_of(made)) == []
+
+
+WIDTHS = """tensors: {width: {shape: [heads], dtype: int32}}
+mask: causal & (q_pos - kv_idx < width[h])
+"""
+
+
+def test_numbers_that_rest_on_example_contents_say_so() -> None:
+    found = facts(WIDTHS, 200, 200)
+    assert found["tiles"]["example_contents"] == {"visited": ["width"], "visible": ["width"]}
+    assert found["costs"]["example_contents"] == ["width"]
+    assert found["examples"] == {"width": "width: 1, 2, 3 ... along its last axis"}
+    text = explanation_text(found)
+    numbers = ("  visited ", "  needed ", "  visible ", "  work ", "  intensity ")
+    lines = [line for line in text.splitlines() if line.startswith(numbers)]
+    assert len(lines) == len(numbers)
+    assert all("with example contents of width" in line for line in lines)
+    assert "example contents, width: 1, 2, 3 ... along its last axis" in text
+
+
+def test_ranges_that_no_tensor_decides_hold_for_all_contents() -> None:
+    more = "tensors:\n  ids: {shape: [batch, kv_len], dtype: int32}\nmask: documents(ids)\n"
+    found = facts(more, 200, 200)
+    assert found["tiles"]["example_contents"] == {"visited": [], "visible": ["ids"]}
+    assert found["costs"]["example_contents"] == []
+    plain = facts("mask: causal\n", 200, 200)
+    assert "example contents" not in explanation_text(plain)
 
 
 def test_blocks_are_written_out() -> None:
