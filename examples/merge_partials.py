@@ -7,6 +7,7 @@ includes scale and score, so the whole is a weighted sum with weights exp(lse_pa
 """
 
 import os
+import warnings
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -34,6 +35,10 @@ def main() -> None:
         outputs=["lse"],
     )
     kernel = attnc.compile(spec)
+
+    # A device early in the sequence holds queries that see none of a later device's keys.  Their
+    # lse is log(0) = -inf, as it should be; numpy, under Triton's interpreter, remarks on it.
+    warnings.filterwarnings("ignore", "divide by zero encountered in log2", RuntimeWarning)
 
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 96, 32) for _ in range(3))

@@ -6,11 +6,14 @@ Compiles a spec, copies the file that came out into an empty folder, and runs it
 Python process that never imports attnc.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import attnc
 
 SPEC = """\
 name: my_attention
@@ -36,7 +39,8 @@ def main() -> None:
         folder = Path(name)
         (folder / "my_attention.yaml").write_text(SPEC)
         command = [sys.executable, "-m", "attnc", "compile", "my_attention.yaml"]
-        subprocess.run(command, cwd=folder, check=True)
+        here = Path(attnc.__file__).parent.parent  # installed, or the checkout this was started in
+        subprocess.run(command, cwd=folder, check=True, env={**os.environ, "PYTHONPATH": str(here)})
         mine = folder / "project"
         mine.mkdir()
         shutil.copy(folder / "generated" / "my_attention.py", mine)

@@ -56,6 +56,7 @@ def test_show_draws_the_mask(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     words = ("show", "good.yaml", "--mask", "--q-len", "4", "--kv-len", "4", "--tile", "2")
     found = json.loads(printed(capsys, *words, "--json"))
     assert found["visible"] == [1, 2, 3, 4]
+    assert found["examples"] == []
     assert found["tiles"] == [["mixed", "empty"], ["full", "mixed"]]
 
 
@@ -78,6 +79,25 @@ def test_explain_compares_two_masks(here: Path, capsys: pytest.CaptureFixture[st
         capsys, "explain", "good.yaml", "--against", "other.yaml", "--q-len", "4", "--kv-len", "4"
     )
     assert "    3 --##" in text
+
+
+def test_explain_gives_params_to_both_specs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    window = "mask: sliding_window(w)\nparams: {w: {type: int, default: 4096}}"
+    other = (here / "good.yaml").read_text().replace("mask: causal", window)
+    (here / "other.yaml").write_text(other)
+    words = ("explain", "good.yaml", "--against", "other.yaml", "--param", "w=2", "--json")
+    found = json.loads(printed(capsys, *words))
+    assert found["verdict"] == "different"
+    assert found["parts"]["mask"]["where"]["params"] == {"w": 2}
+    assert main([*words[:4], "--param", "v=2"]) == 2
+    assert capsys.readouterr().err == (
+        "user/unknown-param the spec has no param 'v'\n  help: their params: w\n"
+    )
+    assert main([*words[:4], "--q-len", "129"]) == 2
+    assert capsys.readouterr().err == (
+        "user/too-large-to-compare two specs are compared at a q_len of at most 128, not 129\n"
+        "  help: without sizes, a few queries of a call are compared that is long enough for both\n"
+    )
 
 
 def test_new_writes_a_spec_that_compiles(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
