@@ -39,8 +39,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     head_term call_term tile step steps full_lo full_hi tile_lo tile_hi whole_lo whole_hi kv_lo
     kv_hi kv_every_lo kv_every_hi program q_blocks q_block q_first q_end q_from q_to
     q_partial_from q_partial_to
-    q_in_tile kv_in_tile kv_first floor_div floor_mod real_mod element real seen empty weights
-    results
+    q_in_tile kv_in_tile kv_first floor_div floor_mod real_mod real_floor whole_power whole_exp
+    base_exp root_power element real seen empty weights results
     default asked usual block_q block_kv warps stages programs reach upcast name tensor features
     length dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
     SCALE_SIGN DTYPES FIELDS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST SCHEDULES SPEC_PATH

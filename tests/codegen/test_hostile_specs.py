@@ -173,6 +173,8 @@ RICH = (
     "mask: (q_idx >= 7) | (abs(kv_idx - q_idx) < 5)",
     ("mask: (q_idx // 3 == kv_idx // 5) | (kv_idx % 7 == 2)\n"
         "score: sigmoid(score) + log(2 + abs(score)) + tanh(score)"),
+    ("mask: kv_idx // 2 ** h // 1 < 3 ** h // 1\n"
+        "score: 3 ** score + abs(score) ** 0.3 + score ** 9 + 3 ** h + 1.5 ** score"),
     "layout: bshd\nhead_gate: true\nmask: causal | prefix(4) | window(3, 9) & (kv_idx > 5)",
     ("heads: {q: 4, kv: 2}\nhead_dim: {qk: 200, v: 312}\nscore: alibi(score)\n"
         "mask: dilated(3, 2) | global_tokens(3)"),
