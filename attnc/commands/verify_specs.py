@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import sys
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnc.artifact import write_all
-from attnc.commands.inputs import find_specs, read_specs
+from attnc.commands.inputs import SeveralMistakes, Unreadable, find_specs, read_specs
 from attnc.commands.judges import require
-from attnc.commands.verify_table import report_lines, verdict
+from attnc.commands.verify_table import report_lines, summary, verdict
 from attnc.driver import compile_spec
-from attnc.errors import UserError
+from attnc.errors import AttncError, UserError
 from attnc.spec import parse_spec
 from attnc.spec.schema import AttentionSpec
 
@@ -34,13 +35,6 @@ class OutOfDate(UserError):
     code = "user/out-of-date"
     message = "{path} is not what its spec compiles to"
     help = "attnc compile {spec} writes it anew; attnc verify {path} judges it as it is"
-
-
-class NotOurs(UserError):
-    """Report a Python file that attnc did not write."""
-
-    code = "user/not-ours"
-    message = "{problem}"
 
 
 class FixedByItsFile(UserError):
@@ -66,7 +60,7 @@ class Subject:
 
 
 def run(options: Namespace) -> int:
-    """Judge every kernel asked for; 1 when any of them fails."""
+    """Judge every kernel asked for; 1 when any of them fails or stays undecided."""
     gc.enable()  # off since the start, for the sake of short commands
     require("verify", "numpy", "torch", "triton", "z3")
     subjects = list(_subjects(options))
@@ -74,8 +68,7 @@ def run(options: Namespace) -> int:
     if options.json:
         print(json.dumps(results, indent=2))
     elif len(results) > 1:
-        good = sum(result["ok"] for result in results)
-        print(f"\n{good} of {len(results)} kernels verified")
+        print("\n" + summary([result["outcome"] for result in results]))
     return 0 if all(result["ok"] for result in results) else FAILED
 
 
@@ -87,19 +80,21 @@ def _subjects(options: Namespace) -> Iterator[Subject]:
     spec_paths = [path for path in paths if path.suffix != ".py"]
     for spec in read_specs(spec_paths, options.settings):
         yield _subject_of_spec(spec, Path(options.output), options.mutants)
-    yield from (_subject_of_file(path, options.mutants) for path in files)
+    yield from _subjects_of_files(files, options.mutants)
 
 
 def _subject_of_spec(spec: AttentionSpec, folder: Path, mutants: bool) -> Subject:
     """The kernel in the output folder, written first where there is none."""
     from attnc.verify.certificate import same_kernels
     from attnc.verify.judgement import verify
+    from attnc.verify.source_text import read_source
 
     compiled = _compile(spec)
     path = folder / f"{spec.name}.py"
     if not path.exists():
         write_all({path: compiled.source})
-    source = path.read_text(encoding="utf-8")
+    with _readable(path):
+        source = read_source(path)
     if not same_kernels(source, compiled.source):
         raise OutOfDate(path=path, spec=spec.path)
 
@@ -109,16 +104,39 @@ def _subject_of_spec(spec: AttentionSpec, folder: Path, mutants: bool) -> Subjec
     return Subject(spec.name, path, judge)
 
 
+def _subjects_of_files(paths: Sequence[Path], mutants: bool) -> list[Subject]:
+    """Read every file before any is judged; gather the mistakes of all of them and raise once."""
+    subjects: list[Subject] = []
+    errors: list[AttncError] = []
+    for path in paths:
+        try:
+            subjects.append(_subject_of_file(path, mutants))
+        except AttncError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else SeveralMistakes(errors)
+    return subjects
+
+
 def _subject_of_file(path: Path, mutants: bool) -> Subject:
-    from attnc.verify.judgement import NotGenerated, verify_file
+    from attnc.verify.judgement import read_generated, verify_generated
+
+    with _readable(path):
+        file = read_generated(path, _recompile)
 
     def judge(progress: Progress) -> Report:
-        try:
-            return verify_file(path, _recompile, mutants=mutants, progress=progress)
-        except NotGenerated as error:
-            raise NotOurs(problem=error) from None
+        return verify_generated(file, mutants=mutants, progress=progress)
 
     return Subject(path.stem, path, judge)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Tell the user what the system does not let us read."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreadable(path=path, problem=error.strerror) from None
 
 
 def _recompile(text: str, path: str) -> Compiled:

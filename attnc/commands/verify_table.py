@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,16 @@ if TYPE_CHECKING:
     from attnc.verify.numbers import NumberRow
     from attnc.verify.report import Report
 
+# of an obligation's line; anything else is wrong
+MARKS = {"proved": " ", "checked numerically": " ", "undecided": "?"}
+
 
 def report_lines(report: Report) -> list[str]:
     """Print a report."""
     lines = [f"\n{report.name}"]
     lines += _obligations(report)
     lines += _numbers(report.numbers)
+    lines += _checks(report)
     lines += [f"  finding  {finding}" for finding in report.findings]
     lines += _mutants(report)
     lines += [f"  note     {note}" for note in report.notes]
@@ -24,18 +29,32 @@ def report_lines(report: Report) -> list[str]:
 
 def verdict(report: Report) -> str:
     """Say in one word and a few numbers how it ended."""
-    if report.ok and report.edited:
-        return f"measured, nothing proved: {report.compared} elements compared"
-    proved = sum(claim.status == "proved" for claim in report.obligations)
-    word = "verified" if report.ok else "FAILED"
-    text = f"{word}: {proved} of {len(report.obligations)} obligations proved, "
-    return text + f"{report.compared} elements compared"
+    total = len(report.obligations)
+    measured = f"{report.compared} elements compared"
+    if report.outcome == "undecided":
+        return f"undecided: {_count(report, 'undecided')} of {total} obligations, {measured}"
+    word = {"failed": "FAILED"}.get(report.outcome, report.outcome)
+    if report.edited:
+        return f"{word}: no proof, as the file is not what attnc wrote; {measured}"
+    return f"{word}: {_count(report, 'proved')} of {total} obligations proved, {measured}"
+
+
+def summary(outcomes: Sequence[str]) -> str:
+    """Say how several kernels ended: how many are verified, and what became of the others."""
+    counts = Counter(outcomes)
+    others = [f", {counts[word]} {word}" for word in ("measured", "undecided", "failed")]
+    shown = "".join(text for text in others if text[2] != "0")
+    return f"{counts['verified']} of {len(outcomes)} kernels verified{shown}"
+
+
+def _count(report: Report, status: str) -> int:
+    return sum(claim.status == status for claim in report.obligations)
 
 
 def _obligations(report: Report) -> Iterator[str]:
     width = max((len(claim.status) for claim in report.obligations), default=0)
     for claim in report.obligations:
-        mark = " " if claim.ok else "!"
+        mark = MARKS.get(claim.status, "!")
         yield f"{mark} {claim.status:<{width}}  {claim.name}"
         if claim.detail:
             yield from (f"      {line}" for line in claim.detail.splitlines())
@@ -57,6 +76,15 @@ def _numbers(rows: Iterable[NumberRow]) -> Iterator[str]:
         for row in bad:
             why = row.comparison.problem or f"error {row.comparison.error:.3g}"
             yield f"      {row.case}: {why}, limit {row.comparison.limit:.3g}"
+
+
+def _checks(report: Report) -> Iterator[str]:
+    width = max((len(check.status) for check in report.checks), default=0)
+    for check in report.checks:
+        mark = " " if check.ok else "!"
+        yield f"{mark} {check.status:<{width}}  {check.name} ({check.cases} cases)"
+        if check.problem:
+            yield f"      {check.problem}"
 
 
 def _mutants(report: Report) -> Iterator[str]:

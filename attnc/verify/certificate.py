@@ -54,6 +54,7 @@ def certificate(report: Report) -> dict[str, Any]:
             for row in report.numbers
             if row.device == "interpreter"
         ],
+        "checks": [check.to_json() for check in report.checks],
         "notes": list(report.notes),
     }
 

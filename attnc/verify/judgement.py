@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
+from attnc.errors import UserError
 from attnc.ir.nodes import Program
 from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
 from attnc.verify import mutants_text
 from attnc.verify.certificate import embedded_path, embedded_spec, same_kernels
+from attnc.verify.checks import checks_of
 from attnc.verify.mutants_text import MutantRow
 from attnc.verify.numbers import NumberRow, compare_numbers
 from attnc.verify.obligations import Obligation
 from attnc.verify.report import Report
 from attnc.verify.scan import scan
+from attnc.verify.source_text import read_source
 from attnc.verify.tolerance import Comparison
+from attnc.verify.ways import KERNEL_WAYS, Misbehaved, Way, contained
 
 Progress = Callable[[str], None]
 
@@ -36,8 +41,24 @@ class Compiled:
 Recompile = Callable[[str, str], Compiled]
 
 
-class NotGenerated(ValueError):
-    """The file holds no spec, so attnc cannot have made it."""
+class NotGenerated(UserError):
+    """Report a Python file that holds no spec, so that attnc cannot have made it."""
+
+    code = "user/not-ours"
+    message = "{path} has no spec in its header: attnc did not generate it"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedFile:
+    """A generated file as it lies there, and what the spec in its header compiles to."""
+
+    source: str
+    compiled: Compiled
+
+    @property
+    def edited(self) -> bool:
+        """Whether its kernels differ from what attnc makes of the spec."""
+        return not same_kernels(self.source, self.compiled.source)
 
 
 def verify(
@@ -54,16 +75,31 @@ def verify(
     program and in the text, and see each one caught.
     """
     obligations = _obligations(spec, program, progress)
-    numbers = _numbers(spec, source, progress)
-    faults: tuple[MutantRow, ...] = ()
-    if mutants:
-        faults = (
-            *_program_mutants(spec, program, progress),
-            *_text_mutants(spec, source, progress),
-        )
-    return Report(
-        spec.name, spec.text, source, obligations, numbers, tuple(scan(source)), mutants=faults
-    )
+    planted = _program_mutants(spec, program, progress) if mutants else ()
+    report = _measured(spec, source, mutants, progress)
+    return replace(report, obligations=obligations, mutants=(*planted, *report.mutants))
+
+
+def read_generated(path: Path, recompile: Recompile) -> GeneratedFile:
+    """Read a generated file and compile the spec in its header anew.
+
+    Raises: OSError; NotUtf8, NotPython, NotGenerated; whatever `recompile` raises for a spec.
+    """
+    source = read_source(path)
+    text = embedded_spec(source)
+    if text is None:
+        raise NotGenerated(path=path)
+    return GeneratedFile(source, recompile(text, embedded_path(source) or str(path)))
+
+
+def verify_generated(
+    file: GeneratedFile, *, mutants: bool = False, progress: Progress | None = None
+) -> Report:
+    """Check a generated file again; one that its owner has edited is judged by numbers only."""
+    spec, program = file.compiled.spec, file.compiled.program
+    if not file.edited:
+        return verify(spec, program, file.source, mutants=mutants, progress=progress)
+    return replace(_measured(spec, file.source, mutants, progress), edited=True)
 
 
 def verify_file(
@@ -71,21 +107,27 @@ def verify_file(
 ) -> Report:
     """Check a generated file again, from the spec in its header.
 
-    A file whose kernels differ from what that spec compiles to is judged by numbers only.
-    Raises: OSError; NotGenerated; whatever `recompile` raises for a spec it refuses.
+    Raises: what `read_generated` raises.
     """
-    source = path.read_text(encoding="utf-8")
-    text = embedded_spec(source)
-    if text is None:
-        raise NotGenerated(f"{path} has no spec in its header: attnc did not generate it")
-    compiled = recompile(text, embedded_path(source) or str(path))
-    if same_kernels(source, compiled.source):
-        return verify(compiled.spec, compiled.program, source, mutants=mutants, progress=progress)
-    spec = compiled.spec
-    numbers = _numbers(spec, source, progress)
-    faults = tuple(_text_mutants(spec, source, progress)) if mutants else ()
-    findings = tuple(scan(source))
-    return Report(spec.name, spec.text, source, (), numbers, findings, mutants=faults, edited=True)
+    file = read_generated(path, recompile)
+    return verify_generated(file, mutants=mutants, progress=progress)
+
+
+def _measured(spec: AttentionSpec, source: str, mutants: bool, progress: Progress | None) -> Report:
+    """The report of everything that needs no program: numbers, checks, a reading."""
+    rows = _numbers(spec, source, progress)
+    kernels = tuple(row for row in rows if row.part in KERNEL_WAYS)
+    faults = tuple(mutants_text.campaign(spec, source, progress)) if mutants else ()
+    return Report(
+        spec.name,
+        spec.text,
+        source,
+        (),
+        kernels,
+        tuple(scan(source)),
+        checks=checks_of(rows),
+        mutants=faults,
+    )
 
 
 def _obligations(
@@ -101,23 +143,24 @@ def _obligations(
 
 
 def _numbers(spec: AttentionSpec, source: str, progress: Progress | None) -> tuple[NumberRow, ...]:
-    devices = ["interpreter", *(["cuda"] if torch.cuda.is_available() else [])]
-    rows: list[NumberRow] = []
-    for device in devices:
+    """Judge every way into the file; one that it bars by failing to load has failed."""
+    compiled = ("cpu", "reference", *(["cuda"] if torch.cuda.is_available() else []))
+    ways: list[Way] = []
+    barred: list[NumberRow] = []
+    for names, interpret in ((("interpreter",), True), (compiled, False)):
         try:
-            module = load_text(source, spec.name, interpret=device == "interpreter")
-        except Exception as error:  # an edited file may do anything when imported
-            problem = Comparison("file", problem=f"does not load: {type(error).__name__}: {error}")
-            rows.append(NumberRow("import", spec.dtype, device, problem))
+            with contained():
+                module = load_text(source, spec.name, interpret=interpret)
+        except Misbehaved as error:
+            problem = Comparison("file", problem=f"does not load: {error}")
+            barred += [NumberRow("import", spec.dtype, name, problem) for name in names]
             continue
-        rows += compare_numbers(spec, module, device=device, progress=progress)
-    return tuple(rows)
+        ways += [Way(module, name) for name in names if _holds(module, name)]
+    return (*barred, *(compare_numbers(spec, ways, progress=progress) if ways else ()))
 
 
-def _text_mutants(
-    spec: AttentionSpec, source: str, progress: Progress | None
-) -> tuple[MutantRow, ...]:
-    return tuple(mutants_text.campaign(spec, source, progress))
+def _holds(module: ModuleType, name: str) -> bool:
+    return name != "reference" or hasattr(module, name)
 
 
 def _program_mutants(

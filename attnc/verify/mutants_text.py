@@ -1,8 +1,8 @@
 """Small deliberate faults in the text of a generated kernel; verify must see every one.
 
 Each mutant is one way in which attention kernels have really been wrong.  It is a pattern on the
-text of the kernels, so that it also applies to a file that its owner has edited.  The numbers
-judge it.
+text of the kernels, or on the text beside them, so that it also applies to a file that its owner
+has edited.  The numbers judge it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
@@ -19,6 +20,7 @@ from attnc.verify.inputs import build_call
 from attnc.verify.numbers import judge
 from attnc.verify.reference import visible_pairs
 from attnc.verify.scan import scan
+from attnc.verify.ways import Misbehaved, contained
 
 EMPTY = 'float\\("-inf"\\)'  # as a pattern
 
@@ -28,18 +30,22 @@ class TextMutant:
     """A fault: every match of `pattern` inside a kernel becomes `replacement`.
 
     `needs_empty_rows`: without a row that sees nothing, beside rows that see something, the faulty
-    text means the same.
+    text means the same.  `ways`: those that the fault is on; where the kernels are on none of them,
+    the pattern is for the text outside the kernels.
     """
 
     name: str
     pattern: str
     replacement: str
     needs_empty_rows: bool = False
+    ways: tuple[str, ...] = ("interpreter",)
 
     def apply(self, source: str) -> str | None:
         """The faulty text, or None where there is nothing to make faulty."""
         lines = source.splitlines(keepends=True)
-        for first, last in reversed(_kernels(source)):
+        kernels = _kernels(source)
+        inside = "interpreter" in self.ways
+        for first, last in reversed(kernels if inside else _between(kernels, len(lines))):
             text = "".join(lines[first:last])
             faulty = re.sub(self.pattern, self.replacement, text, flags=re.MULTILINE)
             lines[first:last] = [faulty]
@@ -64,6 +70,11 @@ def _assignment(name: str) -> str:
 def _unguarded(name: str) -> str:
     """A pattern of a masked load into `name`: group 1 is what stands before its mask."""
     return rf"^( +{name}\w* = tl\.load\(.+), mask=.+, other=0(?:\.0)?\)"
+
+
+def _beside(name: str, pattern: str, replacement: str) -> TextMutant:
+    """A fault of the dense path or the operator's fake."""
+    return TextMutant(name, pattern, replacement, ways=("cpu", "reference"))
 
 
 M = TextMutant
@@ -112,6 +123,32 @@ CATALOGUE: tuple[TextMutant, ...] = (
     M("key head not shared", r"h_kv = h // \d+", "h_kv = h"),
     M("batch entry forgotten", r"(k_ptr|v_ptr) \+ tl\.cast\(b, tl\.int64\) \*", r"\1 + 0 *"),
     M("head gate forgotten", r"(\w+) \* head_gate\b", r"\1"),
+    # the dense path, which a CPU takes outside the interpreter
+    _beside("dense: border hidden", r"^( +visible = .*?\bkv_idx )<=", r"\1<"),
+    _beside(
+        "dense: everything visible",
+        r"^( +visible = .*kv_idx.*\n +logits = )torch\.where\(visible, (.+), " + EMPTY,
+        r"\1(\2",
+    ),
+    _beside("dense: scale forgotten", r"(k\.transpose\(2, 3\)) \* scale", r"\1"),
+    _beside("dense: weights not divided", r"torch\.softmax\((.+), -1\)\)$", r"torch.exp(\1))"),
+    _beside("dense: head gate forgotten", r"out \* gate\b", "out"),
+    # the operator's fake, which torch.compile believes
+    _beside(
+        "fake: head dim of q",
+        r"(^ +out = q\.new_empty)\(\(\*q\.shape\[:3\], \d+\)\)",
+        r"\1((*q.shape[:3], q.shape[3] + 1))",
+    ),
+    _beside(
+        "fake: transposed",
+        r"(^ +out = q\.new_empty\(\(\*q\.shape\[:3\], \d+\)\))",
+        r"\1.mT.contiguous().mT",
+    ),
+    _beside(
+        "fake: lse in the inputs' dtype",
+        r"^( +return out, q\.new_empty\(q\.shape\[:3\]), dtype=torch\.float32",
+        r"\1",
+    ),
 )
 
 
@@ -137,11 +174,13 @@ def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]
     if findings := scan(faulty):
         return MutantRow(mutant.name, "killed", f"reading the source: {findings[0]}")
     try:
-        module = load_text(faulty, f"{spec.name}_mutant", interpret=True)
-    except Exception as error:
+        with contained():
+            interpret = "interpreter" in mutant.ways
+            module = load_text(faulty, f"{spec.name}_mutant", interpret=interpret)
+    except Misbehaved as error:
         return MutantRow(mutant.name, "killed", f"does not load: {error}")
-    for case in cases:
-        for comparison in judge(spec, module, case):
+    for case, way in product(cases, mutant.ways):
+        for comparison in judge(spec, module, case, way):
             if not comparison.ok:
                 how = comparison.problem or "beyond its limit"
                 return MutantRow(mutant.name, "killed", f"{case.name}: {comparison.what} {how}")
@@ -167,3 +206,9 @@ def _kernels(source: str) -> list[tuple[int, int]]:
         if isinstance(node, ast.FunctionDef)
         and any(ast.unparse(line).startswith("triton.jit") for line in node.decorator_list)
     ]
+
+
+def _between(ranges: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    """The lines that no range holds."""
+    firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
+    return list(zip([0, *lasts], [*firsts, end], strict=True))

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from attnc.runtime.accesses import refuse_stray_accesses
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
-from attnc.verify.guards import watch
 from attnc.verify.inputs import DTYPES, build_call
-from attnc.verify.reference import Call, dense
+from attnc.verify.reference import Call, Dense, dense
 from attnc.verify.tolerance import Comparison, compare_lse, compare_out
+from attnc.verify.ways import (
+    Answer,
+    Misbehaved,
+    Way,
+    other_layout,
+    run,
+    run_fake,
+    same_bits,
+)
 
 Progress = Callable[[str], None]
+FAKE = "fake"  # what a comparison is called that holds an operator's fake against its results
 
 INTERPRETER_CANNOT_SHOW = (
     "bf16 arithmetic (computed in float32 around the interpreter)",
@@ -35,113 +37,102 @@ INTERPRETER_CANNOT_SHOW = (
 
 @dataclass(frozen=True, slots=True)
 class NumberRow:
-    """One result of one case."""
+    """One result of one case.  device: interpreter | cuda; cpu | reference for the dense path."""
 
     case: str
     dtype: str
-    device: str  # interpreter | cuda
+    device: str
     comparison: Comparison
+
+    @property
+    def part(self) -> str:
+        """Which part of a file it judges: a way into it, or the fake."""
+        return FAKE if self.comparison.what == FAKE else self.device
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a module returned for a call."""
+class Question:
+    """One case with its right answer; ways on the CPU share its call."""
 
-    out: Tensor
-    lse: Tensor | None
-    overrun: bool
+    spec: AttentionSpec
+    case: Case
+    call: Call
+    truth: Dense
+    plain: Dense
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the formula has a value on these inputs; on ordinary ones it must."""
+        results = (self.truth.out, self.plain.out)
+        return not (self.case.cruel and any(bool(out.isnan().any()) for out in results))
 
 
 def compare_numbers(
     spec: AttentionSpec,
-    module: ModuleType,
+    ways: Sequence[Way],
     *,
-    device: str = "interpreter",
     cases: tuple[Case, ...] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[NumberRow]:
-    """Compare a loaded module with the reference, case by case; stop reading to stop working.
-
-    device: `interpreter` for a module loaded with interpret=True, `cuda` for one loaded without.
-    """
+    """Compare ways into a module with the reference, case by case; stop reading to stop working."""
     for case in cases_for(spec) if cases is None else cases:
         title = _title(case)
-        if progress:
-            progress(f"{device}: {title}, {case.dtype}")
-        for comparison in judge(spec, module, case, device):
-            yield NumberRow(title, case.dtype, device, comparison)
+        question = _pose(spec, case)
+        for way in ways:
+            if progress:
+                progress(f"{way.name}: {title}, {case.dtype}")
+            for comparison in _judge(question, way):
+                yield NumberRow(title, case.dtype, way.name, comparison)
 
 
 def judge(
-    spec: AttentionSpec, module: ModuleType, case: Case, device: str = "interpreter"
+    spec: AttentionSpec, module: ModuleType, case: Case, way: str = "interpreter"
 ) -> list[Comparison]:
-    """Run one case; whatever the module raises is a failure of the case."""
+    """Run one case by one way."""
+    return _judge(_pose(spec, case), Way(module, way))
+
+
+def _pose(spec: AttentionSpec, case: Case) -> Question:
     call = build_call(spec, case)
-    truth, plain = dense(call), dense(call, DTYPES[case.dtype])
-    if case.cruel and (truth.out.isnan().any() or plain.out.isnan().any()):
+    return Question(spec, case, call, dense(call), dense(call, DTYPES[case.dtype]))
+
+
+def _judge(question: Question, way: Way) -> list[Comparison]:
+    """Judge one way; whatever the module raises is a failure of the case."""
+    if not question.has_value:
         return [Comparison("out", note="the formula has no value on these inputs")]
     try:
-        answer = run(module, _placed(spec, case, device), case)
-    except Exception as error:  # a broken kernel may raise anything
-        return [Comparison("out", problem=f"raised {type(error).__name__}: {_first_line(error)}")]
+        return _compare(question, way)
+    except Misbehaved as error:
+        return [Comparison("out", problem=f"raised {error}")]
+
+
+def _compare(question: Question, way: Way) -> list[Comparison]:
+    case, truth, plain = question.case, question.truth, question.plain
+    call = question.call
+    if way.device != "cpu":
+        call = build_call(question.spec, case, device=way.device)
+    answer = run(way, call, case)
     results = [compare_out(answer.out.cpu(), truth, plain)]
     if answer.lse is not None:
         results.append(compare_lse(answer.lse.cpu(), truth, plain))
     if answer.overrun:  # a GPU does not refuse stray accesses
         results.append(Comparison("memory", problem="wrote outside its output"))
     if case.repeated:
-        results += _repeat(spec, module, case, device, answer)
+        results += _repeat(question, way, answer)
+    if way.has_fake:
+        results.append(Comparison(FAKE, problem=other_layout(run_fake(way, call, case), answer)))
     return results
 
 
-def run(module: ModuleType, call: Call, case: Case) -> Answer:
-    """Call a module's attention, with lse where the spec offers it."""
-    tensors = {name: tensor for name, tensor in call.tensors.items() if name not in "qkv"}
-    options: dict[str, object] = {}
-    if case.tiles:
-        block_q, block_kv = case.tiles
-        options["schedule"] = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
-    wants_lse = "lse" in call.spec.outputs
-    with watch() as watched, refuse_stray_accesses(), _quiet():
-        result = module.attention(
-            *(call.tensors[name] for name in "qkv"),
-            **tensors,
-            **call.params,
-            **options,
-            scale=call.scale,
-            return_aux=wants_lse,
-        )
-        out, lse = (result[0], result[1].lse) if wants_lse else (result, None)
-    return Answer(out, lse, watched.overrun)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence numpy on infinities in the interpreter: the results speak for themselves."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        yield
-
-
-def _repeat(
-    spec: AttentionSpec, module: ModuleType, case: Case, device: str, first: Answer
-) -> list[Comparison]:
-    again = run(module, _placed(spec, case, device), case)
-    clean = run(module, build_call(spec, case, poisoned=False, device=_torch_device(device)), case)
-    problems = []
-    if not torch.equal(again.out, first.out):
-        problems.append(Comparison("out", problem="a second run gave other bits"))
-    if not torch.equal(clean.out, first.out):
-        problems.append(Comparison("out", problem="what nothing may see changed the result"))
-    return problems
-
-
-def _placed(spec: AttentionSpec, case: Case, device: str) -> Call:
-    return build_call(spec, case, device=_torch_device(device))
-
-
-def _torch_device(device: str) -> str:
-    return "cpu" if device == "interpreter" else device
+def _repeat(question: Question, way: Way, first: Answer) -> Iterator[Comparison]:
+    spec, case = question.spec, question.case
+    again = run(way, build_call(spec, case, device=way.device), case)
+    clean = run(way, build_call(spec, case, poisoned=False, device=way.device), case)
+    if not same_bits(again, first):
+        yield Comparison("out", problem="a second run gave other bits")
+    if not same_bits(clean, first):
+        yield Comparison("out", problem="what nothing may see changed the result")
 
 
 def _title(case: Case) -> str:
@@ -149,7 +140,3 @@ def _title(case: Case) -> str:
     tiles = f" tiles {case.tiles[0]}x{case.tiles[1]}" if case.tiles else ""
     params = "".join(f" {name}={value:g}" for name, value in case.params)
     return f"{case.name} ({heads} {case.q_len}x{case.kv_len}{tiles}{params})"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0][:200]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from attnc.verify.checks import Check
 from attnc.verify.mutants_text import MutantRow
 from attnc.verify.numbers import INTERPRETER_CANNOT_SHOW, NumberRow
 from attnc.verify.obligations import Obligation
@@ -18,7 +19,7 @@ EDITED = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the report.  section: obligation | number | finding | mutant | note."""
+    """One line of the report.  section: obligation | number | check | finding | mutant | note."""
 
     section: str
     name: str
@@ -41,6 +42,7 @@ class Report:
     obligations: tuple[Obligation, ...]
     numbers: tuple[NumberRow, ...]
     findings: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
     mutants: tuple[MutantRow, ...] = ()
     edited: bool = False
 
@@ -48,6 +50,18 @@ class Report:
     def ok(self) -> bool:
         """Nothing failed, something was compared, and whatever is claimed was shown."""
         return all(row.ok for row in self.rows) and self.compared > 0
+
+    @property
+    def outcome(self) -> str:
+        """verified | measured | undecided | failed.
+
+        measured: all is well, but nothing is proved.  undecided: nothing was found wrong, and the
+        solver gave up on something.
+        """
+        if self.ok:
+            return "measured" if self.edited else "verified"
+        wrong = any(not row.ok and row.status != "undecided" for row in self.rows)
+        return "failed" if wrong or not self.compared else "undecided"
 
     @property
     def compared(self) -> int:
@@ -91,6 +105,8 @@ class Report:
             detail = comparison.problem or comparison.note or measured
             name = f"{row.case}, {row.dtype}, {comparison.what}, {row.device}"
             yield Row("number", name, status, detail, comparison.ok)
+        for check in self.checks:
+            yield Row("check", check.name, check.status, check.problem, check.ok)
         for finding in self.findings:
             yield Row("finding", finding, "failed", "", False)
         for mutant in self.mutants:
@@ -105,6 +121,7 @@ class Report:
         return {
             "name": self.name,
             "ok": self.ok,
+            "outcome": self.outcome,
             "edited": self.edited,
             "devices": list(self.devices),
             "obligations": [
@@ -126,6 +143,7 @@ class Report:
                 }
                 for row in self.numbers
             ],
+            "checks": [check.to_json() for check in self.checks],
             "findings": list(self.findings),
             "mutants": [
                 {"name": row.name, "outcome": row.outcome, "by": row.by} for row in self.mutants

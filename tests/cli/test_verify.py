@@ -41,7 +41,7 @@ def judged(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]
 
     def verify(spec, program, source, *, mutants=False, progress=None):
         asked.append(SimpleNamespace(name=spec.name, source=source, mutants=mutants))
-        status = "refuted" if spec.head_dim_qk == 13 else "proved"
+        status = {13: "refuted", 12: "undecided"}.get(spec.head_dim_qk, "proved")
         claim = obligations.Obligation("claim", status, "q_len = 3")
         good = tolerance.Comparison("out", compared=10, error=1e-7, limit=1e-6)
         rows = (numbers.NumberRow("case", "fp16", "interpreter", good),)
@@ -65,8 +65,73 @@ def test_a_refuted_claim_exits_1_and_says_why(
     assert main(["verify", "good.yaml", "bad.yaml"]) == 1
     text = capsys.readouterr().out
     assert "! refuted  claim\n      q_len = 3\n" in text
-    assert "1 of 2 kernels verified" in text
+    assert "FAILED: 0 of 1 obligations proved, 10 elements compared in " in text
+    assert "\n1 of 2 kernels verified, 1 failed\n" in text
     assert json.loads((here / "generated/bad.json").read_text())["verified"] is False
+
+
+def test_an_undecided_claim_exits_1_and_is_no_failure(
+    here: Path, judged: list[SimpleNamespace], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "hard.yaml").write_text("heads: 1\nhead_dim: 12\n")
+    assert main(["verify", "good.yaml", "hard.yaml"]) == 1
+    text = capsys.readouterr().out
+    assert "? undecided  claim\n      q_len = 3\n" in text
+    assert "undecided: 1 of 1 obligations, 10 elements compared in " in text
+    assert "\n1 of 2 kernels verified, 1 undecided\n" in text
+    assert json.loads((here / "generated/hard.json").read_text())["verified"] is False
+
+
+def test_a_file_that_exits_fails_and_the_next_one_is_judged(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, end in (("quits", "import sys\nsys.exit(0)\n"), ("raises", "1 / 0\n")):
+        (here / f"{name}.yaml").write_text(TINY)
+        main(["compile", f"{name}.yaml"])
+        path = here / f"generated/{name}.py"
+        path.write_text(path.read_text() + end)
+    capsys.readouterr()
+    assert main(["verify", "generated/quits.py", "generated/raises.py"]) == 1
+    text = capsys.readouterr().out
+    assert "import: does not load: SystemExit: 0," in text
+    assert "import: does not load: ZeroDivisionError: division by zero," in text
+    assert "FAILED: no proof, as the file is not what attnc wrote; 0 elements compared in " in text
+    assert "\n0 of 2 kernels verified, 2 failed\n" in text
+
+
+def test_files_that_are_no_python_are_all_told(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("cut", b"x = 1\ny = (2,,)\n"), ("bytes", b"x = 1\ny = '\xff'\n")):
+        (here / f"{name}.py").write_bytes(text)
+    assert main(["verify", "cut.py", "bytes.py"]) == 2
+    assert capsys.readouterr().err == (
+        "cut.py:2:8: user/not-python this is not Python: invalid syntax\n"
+        "    2 | y = (2,,)\n"
+        "      |        ^\n"
+        "\n"
+        "bytes.py:2:6: user/not-utf8 byte 0xff is not UTF-8 text\n"
+        "    2 | y = '\ufffd'\n"
+        "      |      ^\n"
+        "  help: save the file as UTF-8\n"
+    )
+
+
+def test_a_kernel_that_is_no_text_any_more_is_told(
+    here: Path, judged: list[SimpleNamespace], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["compile", "good.yaml"])
+    (here / "generated/good.py").write_bytes(b"\xff")
+    assert main(["verify", "good.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("generated/good.py:1:1: user/not-utf8 byte 0xff")
+
+
+def test_a_file_without_a_spec_is_not_ours(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mine.py").write_text("x = 1\n")
+    assert main(["verify", "mine.py"]) == 2
+    assert capsys.readouterr().err == (
+        "user/not-ours mine.py has no spec in its header: attnc did not generate it\n"
+    )
 
 
 def test_a_kernel_that_is_out_of_date_is_told(
@@ -97,7 +162,9 @@ def test_an_edited_file_is_judged_by_numbers_alone(
     path = here / "generated/tiny.py"
     path.write_text(path.read_text().replace("\nimport torch\n", "\nimport torch  # mine\n", 1))
     assert main(["verify", "generated/tiny.py"]) == 0
-    assert "measured, nothing proved: " in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "  passed  reference(...) is the spec's (23 cases)\n" in text
+    assert "measured: no proof, as the file is not what attnc wrote; " in text
     assert main(["verify", "generated/tiny.py", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)[0]
     assert found["edited"] is True

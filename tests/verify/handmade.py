@@ -121,6 +121,8 @@ def forward_kernel(
 
 def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     """Attend.  q [B, Hq, Sq, 32], k [B, Hkv, Sk, 32], v [B, Hkv, Sk, 16] -> out [B, Hq, Sq, 16]."""
+    if not INTERPRETED and not q.is_cuda:
+        return reference(q, k, v, scale=scale, return_aux=return_aux)
     dtype = q.dtype
     if INTERPRETED and INTERPRETER_UPCASTS_BF16 and dtype is torch.bfloat16:
         q, k, v = q.float(), k.float(), v.float()
@@ -155,4 +157,24 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
             num_stages=chosen["stages"],
         )
     out = out.to(dtype)
+    return (out, Aux(lse=lse)) if return_aux else out
+
+
+def reference(q, k, v, *, scale=None, return_aux=False):
+    """The same in dense PyTorch."""
+    scale = D_QK**-0.5 if scale is None else scale
+    q_len, kv_len = q.shape[2], k.shape[2]
+    if not kv_len:  # a key that nobody sees
+        k, v = (x.new_zeros((*x.shape[:2], 1, x.shape[3])) for x in (k, v))
+    keys, values = (x.float().repeat_interleave(2, dim=1) for x in (k, v))
+    q_pos = torch.arange(q_len)[:, None] + kv_len - q_len
+    kv_idx = torch.arange(k.shape[2])
+    score = q.float() @ keys.transpose(2, 3) * scale - (q_pos - kv_idx).abs() / 16
+    visible = ((kv_idx <= q_pos) & (kv_idx < kv_len)).expand(score.shape)
+    logits = torch.where(visible, score, float("-inf"))
+    lse = torch.logsumexp(logits, -1)
+    empty = (lse == float("-inf"))[..., None]
+    weights = torch.where(empty, 0.0, torch.softmax(torch.where(empty, 0.0, logits), -1))
+    out = weights @ torch.where(visible.any(2)[..., None], values, 0.0)
+    out = out.to(q.dtype)
     return (out, Aux(lse=lse)) if return_aux else out

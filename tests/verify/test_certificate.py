@@ -19,6 +19,7 @@ from attnc.verify.certificate import (
     without_schedules,
     write_certificate,
 )
+from attnc.verify.checks import Check
 from attnc.verify.judgement import Compiled, NotGenerated, verify, verify_file
 from attnc.verify.mutants_text import MutantRow
 from attnc.verify.numbers import NumberRow
@@ -53,7 +54,16 @@ def test_all_well() -> None:
 
 @pytest.mark.parametrize("status", ["refuted", "undecided", "failed"])
 def test_an_obligation_that_was_not_shown_fails(status: str) -> None:
-    assert not report(obligations=(Obligation("visited once", status, "q_len=3"),)).ok
+    judged = report(obligations=(Obligation("visited once", status, "q_len=3"),))
+    assert not judged.ok
+    assert judged.outcome == ("undecided" if status == "undecided" else "failed")
+
+
+def test_an_undecided_claim_beside_something_wrong_fails() -> None:
+    claims = (Obligation("visited once", "undecided", "z3: timeout"),)
+    wrong = (Check("reference(...) is the spec's", 4, "tails, fp16: out: error above its limit"),)
+    assert report(obligations=claims, checks=wrong).outcome == "failed"
+    assert report(obligations=claims, numbers=()).outcome == "failed"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +74,7 @@ def test_an_obligation_that_was_not_shown_fails(status: str) -> None:
         {"numbers": numbers(Comparison("out", 0.4, 0.3, 64))},
         {"numbers": numbers(Comparison("out", float("nan"), 0.3, 64))},
         {"numbers": numbers(Comparison("out", problem="3 of 64 elements are NaN"))},
+        {"checks": (Check("reference(...) is the spec's", 4, "tails, fp16: out: NaN"),)},
         {"findings": ("line 3: a masked load without `other`",)},
         {"mutants": (MutantRow("scale forgotten", "survived", ""),)},
     ],
@@ -97,6 +108,14 @@ def test_errors_of_one_machine_are_not_in_the_certificate() -> None:
     mutants = (MutantRow("scale forgotten", "killed", "tails"),)
     same = certificate(report(numbers=other, mutants=mutants))
     assert {**same, "notes": []} == {**certificate(report()), "notes": []}
+
+
+def test_the_certificate_lists_what_was_checked_beside_the_kernels() -> None:
+    passed, absent = Check("the dense path", 22), Check("the fake", 0)
+    assert certificate(report(checks=(passed, absent)))["checks"] == [
+        {"name": "the dense path", "status": "passed", "cases": 22, "problem": ""},
+        {"name": "the fake", "status": "absent", "cases": 0, "problem": ""},
+    ]
 
 
 def test_the_certificate_says_who_judged() -> None:
@@ -142,7 +161,12 @@ def test_an_edited_file_is_judged_by_numbers_alone(
     told: list[str] = []
     checked = verify_file(HANDMADE, _recompile(SOURCE + "\n# more\n"), progress=told.append)
     assert checked.edited and checked.obligations == () and checked.notes[0] == EDITED
-    assert checked.ok and checked.compared > 0 and told
+    assert checked.outcome == "measured" and checked.compared > 0 and told
+    assert [(check.status, check.cases > 10) for check in checked.checks] == [
+        ("passed", True),
+        ("passed", True),
+        ("absent", False),  # written by hand, without an operator
+    ]
     kept = certificate(checked)
     assert kept["edited"] is True and kept["verified"] is False
 
@@ -154,8 +178,25 @@ def test_an_edit_that_breaks_the_kernel_fails(
     path = tmp_path / "handmade.py"
     path.write_text("import nonsense_that_is_not_there\n" + SOURCE)
     broken = verify_file(path, _recompile(SOURCE))
-    assert not broken.ok and broken.findings == ("line 1: imports nonsense_that_is_not_there",)
+    assert broken.outcome == "failed"
+    assert broken.findings == ("line 1: imports nonsense_that_is_not_there",)
     assert "does not load" in broken.numbers[0].comparison.problem
+
+
+def test_a_file_that_exits_when_imported_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNC_CACHE", str(tmp_path))
+    path = tmp_path / "handmade.py"
+    path.write_text(SOURCE + "\nimport sys\nsys.exit(0)\n")
+    report = verify_file(path, _recompile(SOURCE))
+    problem = "does not load: SystemExit: 0"
+    assert report.outcome == "failed" and report.numbers[0].comparison.problem == problem
+    assert [check.problem for check in report.checks] == [
+        f"import, fp16: file: {problem}",
+        f"import, fp16: file: {problem}",
+        "",
+    ]
 
 
 def test_a_file_without_a_spec_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from attnc.verify.guards import watch
 from attnc.verify.inputs import build_call, store
 from attnc.verify.numbers import compare_numbers, judge
 from attnc.verify.reference import dense, heads_first, visible_pairs
+from attnc.verify.ways import Answer, Way, contained, same_bits
 from tests.verify.specs import HANDMADE, handmade_spec, spec_of
 
 STORAGES = ("packed", "transposed", "sliced", "expanded")
@@ -27,7 +27,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def test_the_handmade_kernel_passes_every_case() -> None:
     spec = handmade_spec()
-    rows = list(compare_numbers(spec, load(HANDMADE, interpret=True)))
+    rows = list(compare_numbers(spec, [Way(load(HANDMADE, interpret=True), "interpreter")]))
     assert [row for row in rows if not row.comparison.ok] == []
     assert {row.comparison.what for row in rows} == {"out", "lse"}
     assert sum(row.comparison.compared for row in rows) > 30_000
@@ -35,16 +35,49 @@ def test_the_handmade_kernel_passes_every_case() -> None:
 
 def test_the_handmade_kernel_fails_for_another_spec() -> None:
     spec = dataclasses.replace(handmade_spec(), mask=spec_of("mask: sliding_window(9)").mask)
-    module = load(HANDMADE, interpret=True)
-    assert any(not row.comparison.ok for row in compare_numbers(spec, module))
+    way = Way(load(HANDMADE, interpret=True), "interpreter")
+    assert any(not row.comparison.ok for row in compare_numbers(spec, [way]))
 
 
-def test_what_a_kernel_raises_fails_its_case(tmp_path: Path) -> None:
-    path = tmp_path / "raises.py"
-    path.write_text("def attention(*args, **options):\n    raise KeyError('lost')\n")
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("raise KeyError('lost')", "raised KeyError: 'lost'"),
+        ("raise SystemExit(0)", "raised SystemExit: 0"),  # not the end of verify, in peace
+        (
+            "return (None, Aux(lse=None))",
+            "raised TypeError: returned NoneType in place of a tensor",
+        ),
+    ],
+)
+@pytest.mark.parametrize("way", ["interpreter", "cpu", "reference"])
+def test_what_a_module_raises_fails_its_case(body: str, problem: str, way: str) -> None:
+    head = "from types import SimpleNamespace as Aux\ndef attention(*args, **options):\n"
+    module = load_text(f"{head}    {body}\nreference = attention\n", "raises", interpret=False)
     spec = handmade_spec()
-    problems = [c.problem for c in judge(spec, load(path), cases_for(spec)[0])]
-    assert problems == ["raised KeyError: 'lost'"]
+    assert [c.problem for c in judge(spec, module, cases_for(spec)[0], way)] == [problem]
+
+
+def test_what_raises_only_in_a_second_run_fails_its_case() -> None:
+    text = RIGHT_SHAPE.replace(
+        "    class Aux", "    RUNS.append(1)\n    assert len(RUNS) < 2\n    class Aux"
+    )
+    module = load_text("RUNS = []\n" + text, "once", interpret=False)
+    [found] = judge(handmade_spec(), module, _case(heads_kv=1, repeated=True))
+    assert found.problem == "raised AssertionError: "
+
+
+def test_a_users_interrupt_ends_verify() -> None:
+    with pytest.raises(KeyboardInterrupt), contained():
+        raise KeyboardInterrupt
+
+
+def test_a_nan_is_the_same_bits_as_a_nan() -> None:
+    nan = Answer(torch.tensor([1.0, torch.nan]), torch.tensor([torch.nan]))
+    assert same_bits(nan, nan)
+    assert not same_bits(nan, Answer(torch.tensor([2.0, torch.nan]), nan.lse))
+    assert not same_bits(nan, Answer(torch.tensor([1.0, 3.0]), nan.lse))
+    assert not same_bits(nan, Answer(nan.out, torch.tensor([0.0])))
 
 
 def test_cases_are_the_same_each_time_and_differ_in_seed() -> None:

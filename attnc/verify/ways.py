@@ -1,0 +1,157 @@
+"""Call a module's attention by every way that leads into it.
+
+The kernels run in Triton's interpreter or on a GPU.  A CPU tensor outside the interpreter takes the
+dense path, `reference(...)` is called by its name, and torch.compile sees the operator's fake
+alone.  An edited file may do anything on any of them: what it raises is a failure of that file,
+an exit from Python included, and never the end of the judge.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from attnc.runtime.accesses import refuse_stray_accesses
+from attnc.verify.cases import Case
+from attnc.verify.guards import watch
+from attnc.verify.reference import Call
+
+KERNEL_WAYS = ("interpreter", "cuda")
+
+
+class Misbehaved(Exception):
+    """What a judged file raised, by name and first line."""
+
+
+@contextlib.contextmanager
+def contained() -> Iterator[None]:
+    """Turn whatever a judged file raises into Misbehaved; only the user's interrupt flies on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit(0) would end the judge with a good status
+        first_line = (str(error).splitlines() or [""])[0][:200]
+        raise Misbehaved(f"{type(error).__name__}: {first_line}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way into a loaded module.
+
+    name: interpreter (loaded with interpret=True) | cuda | cpu | reference (loaded without).
+    """
+
+    module: ModuleType
+    name: str
+
+    @property
+    def device(self) -> str:
+        """Where its tensors lie."""
+        return "cuda" if self.name == "cuda" else "cpu"
+
+    @property
+    def has_fake(self) -> bool:
+        """Whether torch.compile would see an operator with a fake instead of the code itself."""
+        operators = (
+            value for value in vars(self.module).values() if isinstance(value, CustomOpDef)
+        )
+        return self.name != "reference" and any(operators)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a module returned for a call."""
+
+    out: Tensor
+    lse: Tensor | None
+    overrun: bool = False
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """Its tensors by name."""
+        return {"out": self.out} | ({} if self.lse is None else {"lse": self.lse})
+
+
+def run(way: Way, call: Call, case: Case) -> Answer:
+    """Call a module, with lse where the spec offers it.
+
+    Raises: Misbehaved.
+    """
+    with contained(), watch() as watched, refuse_stray_accesses(), _quiet():
+        answer = _ask(way, call.tensors, call, case)
+    return Answer(answer.out, answer.lse, watched.overrun)
+
+
+def run_fake(way: Way, call: Call, case: Case) -> Answer:
+    """Call a module with tensors that have no content: its operator's fake answers.
+
+    Raises: Misbehaved.
+    """
+    with contained(), FakeTensorMode() as mode:
+        tensors = {name: mode.from_tensor(tensor) for name, tensor in call.tensors.items()}
+        return _ask(way, tensors, call, case)
+
+
+def other_layout(fake: Answer, real: Answer) -> str:
+    """Say how what a fake promised differs from what came; empty where it does not."""
+    for name, tensor in real.results.items():
+        promised, came = _layout(fake.results[name]), _layout(tensor)
+        for what, value in came.items():
+            if promised[what] != value:
+                return f"{name} has {what} {value}, its fake {promised[what]}"
+    return ""
+
+
+def same_bits(one: Answer, other: Answer) -> bool:
+    """Whether two answers are equal, NaN where the other has NaN."""
+    return all(_equal(tensor, other.results[name]) for name, tensor in one.results.items())
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+def _layout(tensor: Tensor) -> dict[str, object]:
+    # the stride of an axis that no step is ever made along means nothing
+    moves = tensor.numel() > 0
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    return {
+        "shape": list(tensor.shape),
+        "dtype": tensor.dtype,
+        "device": tensor.device.type,
+        "strides": [stride if size > 1 and moves else None for size, stride in strides],
+    }
+
+
+def _ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answer:
+    """Call `attention` or `reference` as a user would."""
+    wants_lse = "lse" in call.spec.outputs
+    options: dict[str, object] = {"scale": call.scale, "return_aux": wants_lse}
+    if case.tiles and way.name != "reference":
+        block_q, block_kv = case.tiles
+        options["schedule"] = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
+    function = way.module.reference if way.name == "reference" else way.module.attention
+    declared = {name: tensor for name, tensor in tensors.items() if name not in "qkv"}
+    result = function(*(tensors[name] for name in "qkv"), **declared, **call.params, **options)
+    out, lse = (result[0], result[1].lse) if wants_lse else (result, None)
+    for tensor in (out, lse) if wants_lse else (out,):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"returned {type(tensor).__name__} in place of a tensor")
+    return Answer(out, lse)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence numpy on infinities in the interpreter: the results speak for themselves."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
