@@ -68,6 +68,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: d58fc3b3e7ba4f9e3e412abdc8583bc4450dbe68eeca0cafa4a8cad63db4ecb8
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

@@ -67,6 +67,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: 1cc41f395958d243f9b39f5cbbd585f7dc34ad81c627aed15dc5b28c53410a09
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

@@ -85,6 +85,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: 92cb8f629adda78b0520ce6d9557271d0573fa7fa010c31b89243cd5c9e10a6e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

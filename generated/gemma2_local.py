@@ -77,6 +77,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 64, "block_kv": 16, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: e1da1e4e089c1a340f943dcc880eeeebd5f6eb5d2cfb36d760525c09fc108a7f
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

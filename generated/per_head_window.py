@@ -71,6 +71,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: 63d686145bd76b1b8b98499b802a2a169e1c610ebf7c0c8965be7a0219bf984a
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

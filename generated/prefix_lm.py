@@ -69,6 +69,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: e01311a28ee6a55b3672b988e2e9b95f23f4b5c8e1c7ac664e4fd2faf82fd32f
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

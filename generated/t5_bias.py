@@ -69,6 +69,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 32, "warps": 4, "stages": 2},
 }
+# sha256 of this file without this line: 7cfc16b96b3cc33da09244097aaf99ebf67df0f8e3aafd872e47e32b83e22183
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
