@@ -34,7 +34,7 @@ class OutOfDate(UserError):
 
     code = "user/out-of-date"
     message = "{path} is not what its spec compiles to"
-    help = "attnc compile {spec} writes it anew; attnc verify {path} judges it as it is"
+    help = "attnc compile {spec} writes it anew (--force over edits); attnc verify {path} judges it"
 
 
 class FixedByItsFile(UserError):
