@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import z3
-from sympy import Basic, Symbol
+from sympy import Basic, StrictLessThan, Symbol
 
 from attnc.ir.nodes import Collapse, Formula, Let, Load
 from attnc.verify.meaning import Meaning, Place, Subject
@@ -45,7 +45,17 @@ class SolverMeaning(Meaning):
         def resolve(name: str) -> Term:
             return self._as_term(self.resolve(name, place))
 
+        if place.program:
+            formula = self._on_whole_axes(formula)
         return self.z3.translate(formula, resolve, self.read)
+
+    def _on_whole_axes(self, formula: Basic) -> Basic:
+        """kv_in_tile < end - kv_first   ->   kv_idx < end: the solver is spared a product."""
+        for axis in self.subject.kernel.axes:
+            tests = [test for test in formula.atoms(StrictLessThan) if test.lhs == axis.within]
+            moved = {test: axis.index < test.rhs + axis.first for test in tests}
+            formula = formula.xreplace(moved)
+        return formula
 
     def _as_term(self, value: Term) -> Term:
         return self.z3.number(value) if isinstance(value, int) else value
