@@ -156,6 +156,8 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
     A kernel computes it in float32, and sympy would take 2**h for an integer.
     """
+    if base == 1:
+        return base  # sympy keeps 1**x, for infinite x
     value = sympy.Pow(base, exponent)
     if value.is_integer and exponent.free_symbols:
         return sympy.Pow(sympy.Float(base, 20), exponent)

@@ -23,6 +23,7 @@ from attnc.verify.numbers import judge
         "(1 + kv_idx) ** -1 * score",
         "abs(score) ** 0.3 + abs(score) ** 2.7 - (1 + abs(score)) ** -1.3",
         "4 ** score",
+        "1 ** score + score",
         "score * 0.25 ** h + 10 ** -h",
         "score * 3 ** h + 1.5 ** (kv_idx % 4)",
         "score * (2 ** h + 1) + where(h == 0, 2 ** h, 1)",
