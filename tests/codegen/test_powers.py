@@ -65,3 +65,19 @@ def agrees(keys: str) -> None:
     for dtype in ("fp32", "fp16"):
         case = Case("powers", 1, 2, 20, 33, dtype, tiles=(16, 16), params=params)
         assert all(found.ok for found in judge(spec, module, case))
+
+
+@pytest.mark.parametrize(
+    ("key", "asks"),
+    [
+        ("mask: kv_idx < 3 ** h", False),
+        ("mask: (kv_idx // 1.5) % 3 < 2", False),
+        ("score: score ** 9", False),
+        ("score: 3 ** score", True),
+        ("score: tanh(score)", True),
+    ],
+)
+def test_only_a_kernel_that_asks_for_the_precise_forms_says_which(key: str, asks: bool) -> None:
+    spec = parse_spec(f"name: powers\nheads: 2\nhead_dim: 16\n{key}\n")
+    source = compile_spec(spec).module.source
+    assert ("\n    PRECISE: tl.constexpr = " in source) is asks
