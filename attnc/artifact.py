@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -71,6 +72,8 @@ def write_all(files: Mapping[Path, str]) -> None:
 
     Raises: OSError when a folder cannot be made or a file cannot be written.
     """
+    for path in files:
+        refuse_folder(path)  # the one thing that would stop a replacement after others are made
     staged: dict[Path, Path] = {}
     try:
         for path, text in files.items():
@@ -81,6 +84,12 @@ def write_all(files: Mapping[Path, str]) -> None:
         for temporary in staged.values():
             with suppress(FileNotFoundError):
                 temporary.unlink()
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise IsADirectoryError where a folder stands in the place of a file."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
 def _stage(path: Path, text: str) -> Path:

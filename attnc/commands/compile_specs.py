@@ -11,16 +11,9 @@ from typing import Any
 
 from attnc.artifact import TITLE, is_as_written, seal_of, unsealed, write_all
 from attnc.commands.inputs import SeveralMistakes, find_specs, read_specs
+from attnc.commands.outputs import CannotWrite, writing
 from attnc.driver import Compilation, compile_spec
 from attnc.errors import AttncError, UserError
-
-
-class CannotWrite(UserError):
-    """Report a folder or a file that cannot be written."""
-
-    code = "user/cannot-write"
-    message = "cannot write {path}: {problem}"
-    help = "choose another folder with -o"
 
 
 class NotOurs(UserError):
@@ -49,7 +42,8 @@ def run(options: Namespace) -> int:
     if not options.force:
         _refuse_to_lose(files)
     reports = _reports(made, options.target)
-    _write(files)
+    with writing(folder):
+        write_all(files)
     seconds = time.perf_counter() - began
     if options.json:
         print(json.dumps(_as_json(made, folder, reports, seconds), indent=2))
@@ -84,14 +78,6 @@ def _loss(path: Path, new: str) -> AttncError | None:
     if seal_of(old) is None:
         return Edited(path=path, problem="holds no hash of what attnc wrote, so it may be edited")
     return Edited(path=path, problem="was edited after attnc wrote it")
-
-
-def _write(files: Mapping[Path, str]) -> None:
-    try:
-        write_all(files)
-    except OSError as error:
-        path = error.filename or next(iter(files))
-        raise CannotWrite(path=path, problem=error.strerror) from None
 
 
 def _reports(made: Sequence[Compilation], targets: str) -> Mapping[str, Sequence[Any]]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnc.artifact import write_all
+from attnc.artifact import refuse_folder, write_all
 from attnc.commands.inputs import SeveralMistakes, Unreadable, find_specs, read_specs
 from attnc.commands.judges import require
+from attnc.commands.outputs import writing
 from attnc.commands.verify_table import report_lines, summary, verdict
 from attnc.driver import compile_spec
 from attnc.errors import AttncError, UserError
@@ -64,6 +65,9 @@ def run(options: Namespace) -> int:
     gc.enable()  # off since the start, for the sake of short commands
     require("verify", "numpy", "torch", "triton", "z3")
     subjects = list(_subjects(options))
+    for subject in subjects:
+        with writing(subject.certificate):
+            refuse_folder(subject.certificate)  # before minutes are spent on what it would hold
     results = [_judge(subject, options.json) for subject in subjects]
     if options.json:
         print(json.dumps(results, indent=2))
@@ -92,7 +96,8 @@ def _subject_of_spec(spec: AttentionSpec, folder: Path, mutants: bool) -> Subjec
     compiled = _compile(spec)
     path = folder / f"{spec.name}.py"
     if not path.exists():
-        write_all({path: compiled.source})
+        with writing(path):
+            write_all({path: compiled.source})
     with _readable(path):
         source = read_source(path)
     if not same_kernels(source, compiled.source):
@@ -157,7 +162,8 @@ def _judge(subject: Subject, quiet: bool) -> dict[str, Any]:
     meter = Meter(subject.name)
     report = subject.judge(meter)
     meter.clear()
-    write_certificate(report, subject.certificate)
+    with writing(subject.certificate):
+        write_certificate(report, subject.certificate)
     seconds = time.perf_counter() - began
     if not quiet:
         _print(report_lines(report))

@@ -144,6 +144,19 @@ def test_existing_files_survive_a_failed_write(here: Path) -> None:
     assert sorted(p.name for p in here.iterdir()) == ["file.txt", "good.yaml", "kept.txt"]
 
 
+def test_a_folder_in_the_place_of_one_kernel_keeps_all_from_being_written(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "zoo.yaml").write_text((here / "good.yaml").read_text())
+    (here / "out/zoo.py").mkdir(parents=True)
+    assert main(["compile", "good.yaml", "zoo.yaml", "-o", "out"]) == 2
+    assert capsys.readouterr().err == (
+        "user/cannot-write cannot write out/zoo.py: Is a directory\n"
+        "  help: choose another folder with -o\n"
+    )
+    assert [path.name for path in (here / "out").iterdir()] == ["zoo.py"]
+
+
 def test_writing_keeps_the_mode_of_a_file(here: Path) -> None:
     from attnc.artifact import write_all
 

@@ -58,6 +58,28 @@ def test_writes_kernel_and_certificate(here: Path, judged: list[SimpleNamespace]
     assert (here / "generated/good.py").read_text() == judged[0].source
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("good.yaml/x", "good.yaml/x: Not a directory"),
+        ("taken", "taken/good.json: Is a directory"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_judged(
+    here: Path,
+    judged: list[SimpleNamespace],
+    capsys: pytest.CaptureFixture[str],
+    output: str,
+    message: str,
+) -> None:
+    (here / "taken/good.json").mkdir(parents=True)
+    assert main(["verify", "good.yaml", "-o", output]) == 2
+    assert capsys.readouterr().err == (
+        f"user/cannot-write cannot write {message}\n  help: choose another folder with -o\n"
+    )
+    assert judged == []
+
+
 def test_a_refuted_claim_exits_1_and_says_why(
     here: Path, judged: list[SimpleNamespace], capsys: pytest.CaptureFixture[str]
 ) -> None:
