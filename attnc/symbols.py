@@ -145,6 +145,9 @@ class sigmoid(OwnFunction):
     def fdiff(self, argindex: int = 1) -> Expr:
         return self * (1 - self)
 
+    def _eval_evalf(self, prec: int) -> Expr:
+        return cast(Any, 1 / (1 + sympy.exp(-self.args[0])))._eval_evalf(prec)
+
 
 def nonzero(x: Expr) -> Boolean:
     """The condition x != 0."""

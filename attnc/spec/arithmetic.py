@@ -48,13 +48,15 @@ def checked(value: Any) -> Expr:
         return value
     if value in INFINITE:
         raise BadArithmetic(mistakes.NotFinite)
-    if not value.is_number or value.has(symbols.sigmoid, symbols.Where):
+    if not value.is_number:
         return value
-    number = complex(value.evalf(15))
-    if number.imag != 0 or not math.isfinite(number.real):
+    number = value.evalf(15)
+    if not (number.is_real and number.is_finite):
         raise BadArithmetic(mistakes.NotFinite)
-    if abs(number.real) > MAX_FLOAT:
+    if abs(number) > MAX_FLOAT:
         raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
+    if number and abs(number) < MIN_FLOAT:
+        raise BadArithmetic(mistakes.NumberTooSmall)
     return value
 
 
@@ -196,7 +198,7 @@ EXTREMES: dict[str, Callable[..., Expr]] = {"min": sympy.Min, "max": sympy.Max}
 
 def _exponential(x: Expr, function: Callable[[Expr], Expr], limit: int) -> Expr:
     """Give exp or exp2 of x; a constant above the limit is refused before anything evaluates it."""
-    if x.is_Rational and x > limit:
+    if x.is_number and x > limit:
         raise BadArithmetic(mistakes.NumberTooLarge, limit="at most 3.4e38 in size")
     return checked(function(x))
 
@@ -232,6 +234,24 @@ AGREE: dict[str, Callable[..., Boolean]] = {
     "Eq": lambda a, b: differ(a, negation(b)),
     "NotEq": differ,
 }
+
+
+def at_head_dim(formula: Basic, size: int) -> Basic:
+    """The formula with `d` a number, each part checked unless a `where` passes it over."""
+    if formula == symbols.d:
+        return Integer(size)
+    if not formula.args:
+        return formula
+    if isinstance(formula, symbols.Where):
+        condition, then, otherwise = formula.args
+        condition = at_head_dim(condition, size)
+        if condition in (sympy.true, sympy.false):
+            return at_head_dim(then if condition else otherwise, size)
+    args: list[Any] = [at_head_dim(arg, size) for arg in formula.args]
+    if isinstance(formula, sympy.Pow) and all(arg.is_number for arg in args):
+        args[0] = args[0].evalf(20)  # an exact power might be endless
+    value = formula.func(*args)
+    return checked(value) if isinstance(value, Expr) else value
 
 
 def settled(formula: Basic) -> Basic:

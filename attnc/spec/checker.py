@@ -208,7 +208,10 @@ class _Checker:
         if "heads_q" not in parts or self._declarations_are_doubtful():
             return {}
         declared = Declared(
-            parts["heads_q"], {p.name: p for p in params}, {t.name: t for t in tensors}
+            parts["heads_q"],
+            parts["head_dim_qk"],
+            {p.name: p for p in params},
+            {t.name: t for t in tensors},
         )
         read: dict[str, ReadFormula] = {}
         found: dict[str, Any] = {}

@@ -50,6 +50,7 @@ class Declared:
     """What a spec's formulas may name besides the fixed words."""
 
     heads_q: int
+    head_dim: int  # of q and k: what `d` is
     params: Mapping[str, Param]
     tensors: Mapping[str, Tensor]
 

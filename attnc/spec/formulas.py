@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from sympy import Integer, preorder_traversal
+from sympy import Basic, Integer, preorder_traversal
 
 from attnc import symbols
 from attnc.spec import arithmetic
@@ -38,7 +38,7 @@ def read_formula(text: FormulaText, role: str, declared: Declared) -> ReadFormul
     refuse_doubled_score(reader, tree)
     read = reader.condition if role == "mask" else reader.number
     formula = cast(Formula, arithmetic.settled(read(tree, f"a {role}")))
-    _check_finished(text, role, formula)
+    _check_finished(text, role, formula, declared.head_dim)
     fixes_heads = reader.fixes_heads or _names_head(formula)
     return ReadFormula(formula, frozenset(reader.used), fixes_heads)
 
@@ -54,7 +54,7 @@ def _names_head(formula: Formula) -> bool:
     return False
 
 
-def _check_finished(text: FormulaText, role: str, formula: Formula) -> None:
+def _check_finished(text: FormulaText, role: str, formula: Formula, head_dim: int) -> None:
     """Check what only the finished formula shows."""
     place = text.span(*text.bounds())
     if formula.has(*arithmetic.INFINITE):
@@ -64,5 +64,11 @@ def _check_finished(text: FormulaText, role: str, formula: Formula) -> None:
     numbers = [n for part in exact for n in part.atoms(Integer)]
     if any(abs(n) > arithmetic.MAX_INTEGER for n in numbers):
         raise mistakes.NumberTooLarge(place, limit="whole numbers go up to 2**53")
-    if role == "scale" and formula.is_zero:
+    known: Basic = formula
+    if formula.has(symbols.d) and head_dim:
+        try:
+            known = arithmetic.at_head_dim(formula, head_dim)
+        except arithmetic.BadArithmetic as error:
+            raise error.kind(place, **error.facts) from None
+    if role == "scale" and known.is_zero:
         raise mistakes.ZeroScale(place)

@@ -26,6 +26,7 @@ ODD = [[100 * head + place for place in range(7)] for head in range(HEADS)]
 TABLE = [[1000 * head + place for place in range(32)] for head in range(HEADS)]
 DECLARED = Declared(
     HEADS,
+    64,
     {"n": Param("n", "int", 3)},
     {
         "ids": Tensor("ids", ("batch", "kv_len"), "int32"),

@@ -13,6 +13,7 @@ from attnc.spec.schema import Param, Tensor
 
 DECLARED = Declared(
     12,
+    64,
     {"n": Param("n", "int", 3), "w": Param("w", "float", 1.0)},
     {
         "bias": Tensor("bias", ("heads", "q_len", "kv_len")),

@@ -117,6 +117,13 @@ def test_numbers_are_exact(text: str, formula: sympy.Expr) -> None:
     assert parse_spec(f"{HEAD}score: {text}\n").score == formula
 
 
+@pytest.mark.parametrize("scale", ["where(d == 64, 1, 1 / (d - 64))", "sigmoid(-d)", "1 / (d - n)"])
+def test_what_d_does_not_make_infinite_is_kept(scale: str) -> None:
+    body = "params: {n: {type: int, default: 64}}\nmask: sliding_window(n)\n"
+    spec = parse_spec(f"heads: 8\nhead_dim: 64\nscale: {scale}\n{body}", "a.yaml")
+    assert symbols.d in spec.scale.free_symbols
+
+
 def test_conditions_of_every_form_agree() -> None:
     forms = ["causal & ~prefix(3)", "causal and not prefix(3)", "not (~causal or prefix(3))"]
     found = {parse_spec(f"{HEAD}mask: {form}\n").mask for form in forms}
