@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,13 @@ class Witness:
     def as_json(self) -> dict[str, Any]:
         """All of it by name."""
         sizes = {"q_len": self.sample.first.q_len, "kv_len": self.sample.first.kv_len}
-        values = {"first": self.first, "second": self.second}
+        values = {"first": _in_json(self.first), "second": _in_json(self.second)}
         return {**sizes, "params": self.sample.params, **self.place, **values}
+
+
+def _in_json(value: Number) -> Number | str:
+    """A value as JSON has it, which knows no infinity."""
+    return value if math.isfinite(value) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +155,7 @@ def _formula(
 def _scales(first: AttentionSpec, second: AttentionSpec, call: Sample) -> Iterator[Witness]:
     try:
         one, other = _scale(first, call.first), _scale(second, call.second)
-    except _UNDEFINED:
+    except ArithmeticError:
         return
     if not _close(one, other):
         yield Witness(call, float(one), float(other), {})
@@ -165,7 +171,7 @@ def _masks(first: AttentionSpec, second: AttentionSpec, call: Sample) -> Iterato
     for b, h, i in _rows(first, second, call):
         try:
             pairs = enumerate(zip(one(b, h, i), other(b, h, i), strict=True))
-        except _UNDEFINED:
+        except ArithmeticError:
             continue
         for j, (x, y) in pairs:
             if bool(x) != bool(y):
@@ -182,7 +188,7 @@ def _scores(first: AttentionSpec, second: AttentionSpec, call: Sample) -> Iterat
                 seen = zip(*(row(b, h, i) for row in sees), strict=True)
                 pairs = zip(*(row(score, b, h, i) for row in gives), strict=True)
                 both = enumerate(zip(seen, pairs, strict=True))
-            except _UNDEFINED:
+            except ArithmeticError:
                 continue
             for j, (visible, (x, y)) in both:
                 if all(visible) and not _close(x, y):
@@ -191,7 +197,6 @@ def _scores(first: AttentionSpec, second: AttentionSpec, call: Sample) -> Iterat
 
 
 _FINDERS: dict[str, Finder] = {"scale": _scales, "score": _scores, "mask": _masks}
-_UNDEFINED = (ZeroDivisionError, OverflowError, ValueError)  # log of 0, a remainder by 0 ...
 
 
 def _rows(
@@ -207,4 +212,4 @@ def _rows(
 
 
 def _close(x: Number, y: Number) -> bool:
-    return x == y or abs(x - y) <= CLOSE * max(abs(x), abs(y))
+    return x == y or math.isclose(x, y, rel_tol=CLOSE) or (math.isnan(x) and math.isnan(y))

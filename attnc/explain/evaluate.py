@@ -2,7 +2,8 @@
 
 Why not numpy: `attnc explain` starts fast and runs where only the compiler is installed.  A formula
 becomes the text of one Python expression over integers and floats; every name in it is one that the
-spec reader has checked, or is replaced by a name of ours.
+spec reader has checked, or is replaced by a name of ours.  Numbers that leave the reals are IEEE's,
+as in the kernel; what has no value at all (// and % by zero) raises ArithmeticError.
 """
 
 from __future__ import annotations
@@ -113,9 +114,25 @@ _FORMS = {
 
 def _power(base: Number, exponent: Number) -> Number:
     try:
-        return base**exponent
+        power = base**exponent
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
+    return math.nan if isinstance(power, complex) else power
+
+
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
     except OverflowError:
         return math.inf
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf if x == 0 else math.nan
+
+
+def _floor(x: float) -> Number:
+    return math.floor(x) if math.isfinite(x) else x
 
 
 def _sigmoid(x: float) -> float:
@@ -125,11 +142,11 @@ def _sigmoid(x: float) -> float:
 _BUILTINS: dict[str, Any] = {
     "__builtins__": {},
     "abs": abs,
-    "exp": math.exp,
-    "floor": math.floor,
+    "exp": _exp,
+    "floor": _floor,
     "fraction": Fraction,
     "inf": math.inf,
-    "log": math.log,
+    "log": _log,
     "max": max,
     "min": min,
     "power": _power,

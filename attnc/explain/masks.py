@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from attnc.errors import SpecError
 from attnc.explain.evaluate import compile_row
 from attnc.explain.situation import Situation
 from attnc.spec.schema import AttentionSpec
+
+
+class NoValue(SpecError):
+    """Report a formula that has no value at the params asked for."""
+
+    code = "spec/no-value"
+    message = "the {part} has no value{where}: {problem}"
+    help = "give params with which it has one: --param NAME=VALUE"
+
+
+@contextmanager
+def valued(spec: AttentionSpec, part: str, situation: Situation) -> Iterator[None]:
+    """Raise NoValue, at a part of the spec, where evaluating its formula divides by zero."""
+    try:
+        yield
+    except ArithmeticError as error:
+        params = ", ".join(f"{name}={value}" for name, value in situation.params.items())
+        where = f" with {params}" if params else ""
+        raise NoValue(spec.spans[part], part=part, where=where, problem=error) from None
 
 
 def mask_rows(spec: AttentionSpec, situation: Situation) -> Callable[[int, int, int], list[bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnc.explain.masks import mask_rows
+from attnc.explain.masks import mask_rows, valued
 from attnc.explain.situation import Situation, example_rule
 from attnc.explain.tiles import TileCount, Visit
 from attnc.spec.schema import AttentionSpec
@@ -46,7 +46,8 @@ class Picture:
 def draw(spec: AttentionSpec, situation: Situation, head: int = 0) -> Picture:
     """Evaluate the whole mask at one head: exact, so for small sizes only."""
     visible = mask_rows(spec, situation)
-    rows = tuple(tuple(map(bool, visible(0, head, i))) for i in range(situation.q_len))
+    with valued(spec, "mask", situation):
+        rows = tuple(tuple(map(bool, visible(0, head, i))) for i in range(situation.q_len))
     named = {str(symbol) for symbol in spec.mask.free_symbols}
     examples = tuple(example_rule(tensor) for tensor in spec.tensors if tensor.name in named)
     return Picture(rows, situation.q_len, situation.kv_len, head, examples)

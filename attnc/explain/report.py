@@ -8,6 +8,7 @@ from typing import Any
 
 from attnc.explain.contracts import contracts, lints
 from attnc.explain.costs import attention_matrix_table, caches_of, costs_of
+from attnc.explain.masks import valued
 from attnc.explain.pictures import Picture, draw, tile_map
 from attnc.explain.situation import Situation, example_rule
 from attnc.explain.tiles import (
@@ -43,8 +44,11 @@ def explain(
     """Describe a spec and its READY program at one situation."""
     schedule = schedule_for(spec, program, device)
     kernel = program.kernels[0]
-    tiles = count_tiles(kernel, situation, schedule.block_q, schedule.block_kv)
-    needed = needed_tiles(spec, situation, schedule.block_q, schedule.block_kv)
+    with valued(spec, "mask", situation):
+        tiles = count_tiles(kernel, situation, schedule.block_q, schedule.block_kv)
+        needed = needed_tiles(spec, situation, schedule.block_q, schedule.block_kv)
+    with valued(spec, "score", situation):
+        warnings = lints(spec, situation)
     decide = sorted(tensors_in_ranges(kernel))  # their contents decide what is visited
     return {
         "name": spec.name,
@@ -52,7 +56,7 @@ def explain(
         "formulas": formulas(spec),
         "blocks": blocks(spec),
         "contracts": contracts(spec),
-        "lints": lints(spec, situation),
+        "lints": warnings,
         "sizes": _sizes(situation),
         "plan": {
             "kernels": [_kernel(one) for one in program.kernels],

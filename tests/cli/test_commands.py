@@ -72,6 +72,44 @@ def test_explain_says_it_in_text_and_in_json(
     assert found["certificate"] is None
 
 
+@pytest.mark.parametrize(
+    ("command", "line", "part", "problem"),
+    [
+        (
+            ["show", "--mask"],
+            "mask: kv_idx // mm <= 3",
+            "mask",
+            "integer division or modulo by zero",
+        ),
+        (["explain"], "mask: kv_idx % mm <= 3", "mask", "integer modulo by zero"),
+        (
+            ["explain"],
+            "score: score - (9 // mm) * abs(q_pos - kv_idx)",
+            "score",
+            "integer division or modulo by zero",
+        ),
+    ],
+)
+def test_a_param_with_which_a_formula_has_no_value_is_told(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    line: str,
+    part: str,
+    problem: str,
+) -> None:
+    text = f"heads: 1\nhead_dim: 16\nparams: {{mm: {{type: int, default: 4}}}}\n{line}\n"
+    (here / "by.yaml").write_text(text)
+    assert main([*command, "by.yaml", "--param", "mm=0"]) == 2
+    column = line.index(" ") + 2
+    assert capsys.readouterr().err == (
+        f"by.yaml:4:{column}: spec/no-value the {part} has no value with mm=0: {problem}\n"
+        f"    4 | {line}\n"
+        f"      | {' ' * (column - 1)}{'^' * (len(line) - column + 1)}\n"
+        "  help: give params with which it has one: --param NAME=VALUE\n"
+    )
+
+
 def test_explain_compares_two_masks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = (here / "good.yaml").read_text().replace("causal", "causal & sliding_window(2)")
     (here / "other.yaml").write_text(other)

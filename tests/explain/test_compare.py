@@ -114,6 +114,15 @@ def test_all_of_it_is_json_and_says_what_it_rests_on() -> None:
     assert "with pseudo-random example contents of doc_ids, ids" in comparison_text(found)
 
 
-def test_a_formula_that_is_undefined_somewhere_is_compared_elsewhere() -> None:
-    found = compared("score: score + log(kv_idx + 1)\n", "score: score + log(kv_idx)\n")
-    assert found.part("score").verdict in (DIFFERENT, NOT_FOUND)
+def test_a_formula_that_has_no_value_somewhere_is_compared_elsewhere() -> None:
+    found = compared("score: score + kv_idx // q_idx\n", "score: score + kv_idx // q_idx + q_idx\n")
+    assert found.part("score").verdict == DIFFERENT
+
+
+def test_infinities_are_values_and_json_has_a_word_for_them() -> None:
+    found = compared("score: score + log(kv_idx)\n", "score: score - log(kv_idx)\n")
+    witness = found.part("score").witness
+    assert witness is not None
+    assert (witness.as_json()["first"], witness.as_json()["second"]) == ("-inf", "inf")
+    same = compared("score: log(kv_idx) * log(kv_idx)\n", "score: log(kv_idx) ** 2\n")
+    assert same.verdict != DIFFERENT

@@ -40,6 +40,8 @@ def test_rows_that_see_nothing_are_named() -> None:
         ("dilated(2, 2)", (2, 2, 3, 3, 2, 2)),
         ("(kv_idx + q_idx) % 5 != 0", (4, 5, 5, 5, 5, 4)),
         ("(kv_idx // 3) == (q_idx // 3)", (3, 3, 3, 3, 3, 3)),
+        ("log(kv_idx) < 0", (1, 1, 1, 1, 1, 1)),
+        ("exp(1000 * kv_idx) * log(kv_idx - 2) > 0", (2, 2, 2, 2, 2, 2)),
         ("kv_idx * 0.5 <= q_idx / 3", (1, 1, 2, 3, 3, 4)),
         ("where(q_idx < 2, kv_idx, 0) == 0", (1, 1, 6, 6, 6, 6)),
     ],
