@@ -47,7 +47,7 @@ def parse_spec(text: str, path: Path | str = "spec.yaml") -> AttentionSpec:
 
     Raises: SpecErrors with every mistake.
     """
-    return check_spec(read_yaml(text, str(path)), text, str(path))
+    return check_spec(read_yaml(text, str(path)))
 
 
 def digest(spec: AttentionSpec) -> str:

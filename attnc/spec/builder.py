@@ -51,7 +51,7 @@ def Spec(
     values |= {key: value for key, value in formulas.items() if value is not None}
     text = _write(values | keys)
     path = f"{name}.yaml" if name.isidentifier() else "<attnc.Spec>"
-    return check_spec(read_yaml(text, path), text, path)
+    return check_spec(read_yaml(text, path))
 
 
 def _text(formula: Formulation | None, arguments: Sequence[str]) -> object:

@@ -33,19 +33,18 @@ _DEFAULT_CHECK = (  # tails, one, zero, more keys than queries and fewer
 )
 
 
-def check_spec(root: Mapping, text: str, path: str) -> AttentionSpec:
+def check_spec(root: Mapping) -> AttentionSpec:
     """Check a tree and make the spec of it.
 
     Raises: SpecErrors with every mistake found.
     """
-    return _Checker(root, text, path).spec()
+    return _Checker(root).spec()
 
 
 class _Checker:
-    def __init__(self, root: Mapping, text: str, path: str) -> None:
+    def __init__(self, root: Mapping) -> None:
         self.root = root
-        self.text = text
-        self.path = path
+        self.path = root.source.path
         self.report: Report = []
 
     def spec(self) -> AttentionSpec:
@@ -75,7 +74,7 @@ class _Checker:
             sizes=sizes,
             schedule=self._schedule(),
             check=check,
-            text=self.text,
+            text=self.root.source.text,
             path=self.path,
             spans=self._spans(),
             **parts,

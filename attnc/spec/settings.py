@@ -32,7 +32,8 @@ def _apply(text: str, setting: str, path: str) -> str:
         raise mistakes.BadSetting(
             setting=repr(setting), problem="the value must be one line of text"
         )
-    return _put(text, read_yaml(text, path), key.strip().split("."), _quoted(value))
+    root = read_yaml(text, path)
+    return _put(root.source.text, root, key.strip().split("."), _quoted(value))
 
 
 def _quoted(value: str) -> str:

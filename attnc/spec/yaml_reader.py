@@ -8,6 +8,7 @@ holds it (`kinds.py`), never guessed from how it looks.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,11 +22,14 @@ from attnc.spec import mistakes
 MAX_BYTES = 64 * 1024
 MAX_VALUES = 2000
 MAX_DEPTH = 16
+# every line end of YAML is made one: what ends a line differs from reader to reader, and the text
+# must read the same from the comment lines of a generated file
+_LINE_END = re.compile("\r\n|[\r\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text and the name of the file it came from."""
+    """A text, a line feed at the end of each line, and the name of the file it came from."""
 
     path: str
     text: str
@@ -40,7 +44,7 @@ class Source:
         start = max(0, min(start, len(self.text)))
         line = bisect_right(self.starts, start)
         first = self.starts[line - 1]
-        text = self.text[first:].split("\n", 1)[0].rstrip("\r")
+        text = self.text[first:].split("\n", 1)[0]
         column = start - first + 1
         return Span(self.path, line, column, max(column + 1, min(end - first, len(text)) + 1), text)
 
@@ -117,12 +121,12 @@ class Mapping(Node):
 
 
 def read_yaml(text: str, path: str) -> Mapping:
-    """Read a text into its tree.
+    """Read a text into its tree, whose source is the text with plain line ends.
 
     Raises: SpecErrors when it is no YAML, uses a part of YAML that specs do without, is larger than
     a spec can be, or is not a mapping.
     """
-    source = Source(path, text)
+    source = Source(path, _LINE_END.sub("\n", text.removeprefix("\ufeff")))
     try:
         if len(text.encode("utf-8", "replace")) > MAX_BYTES:
             raise mistakes.FileTooLarge(source.span(0, 0), limit=MAX_BYTES // 1024)

@@ -32,6 +32,26 @@ def test_a_file_says_from_which_spec_it_can_be_made_again(path: Path) -> None:
     assert compile_spec(parse_spec(text, place)).module.source == source
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffheads: 1\nhead_dim: 16\nmask: causal\n",
+        "heads: 1\r\nhead_dim: 16\r\nmask: causal\r\n",
+        "heads: 1\rhead_dim: 16\rmask: causal\r",
+        "heads: 1\x85head_dim: 16\x85mask: causal\x85",
+        "heads: 1\u2028head_dim: 16\u2029mask: causal\u2028",
+        "heads: 1\nhead_dim: 16\ndoc: one\u2028 two\n",
+    ],
+)
+def test_a_spec_reads_the_same_from_its_kernel_whatever_ends_its_lines(text: str) -> None:
+    from attnc.verify.certificate import embedded_spec
+
+    source = compile_spec(parse_spec(text)).module.source
+    inside = embedded_spec(source)
+    assert inside is not None
+    assert compile_spec(parse_spec(inside)).module.source == source
+
+
 @pytest.fixture
 def judged(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """The judges replaced by one that says what the test wants and remembers what it was asked."""
