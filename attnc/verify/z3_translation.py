@@ -196,11 +196,8 @@ class Translator:
             quotient = self.apply("floor quotient", [a, b], "int")
             multiple = self.apply("quotient times divisor", [a, b], kind)
             self._quotients[key] = (a, b, quotient, multiple)
-            self.assume(z3.Implies(b > 0, z3.And(multiple <= a, a < multiple + b)))
-            whole = z3.And(b > 0, a >= 0)
-            self.assume(z3.Implies(whole, z3.And(0 <= quotient, quotient <= a, multiple >= 0)))
-            below = z3.And(b > 0, a < 0)
-            self.assume(z3.Implies(below, z3.And(a <= quotient, quotient < 0)))
+            for fact in _of_quotient(*self._quotients[key]):
+                self.assume(fact)
             for other in list(self._quotients.values())[:-1]:
                 self._order(self._quotients[key], other)
         return self._quotients[key][2:]
@@ -229,6 +226,19 @@ class Translator:
                 parts = [self.translate(part, resolve, read) for part in rest]
                 return self.product([self._named_quotient(a, b)[1], *parts])
         return None
+
+
+def _of_quotient(a: Term, b: Term, quotient: Term, multiple: Term) -> list[Term]:
+    """Say what holds of floor(a / b) and of b times it, whichever of the two are integers."""
+    size: Term = z3.If(a < 0, -a, a)
+    return [
+        z3.Implies(b > 0, z3.And(multiple <= a, a < multiple + b)),
+        z3.Implies(b < 0, z3.And(multiple >= a, a > multiple + b)),
+        z3.Implies(b > 0, z3.And((quotient < 0) == (a < 0), (multiple < 0) == (a < 0))),
+        z3.Implies(b < 0, (quotient < 0) == (a > 0)),
+        # a real b between -1 and 1 makes the quotient larger than a
+        z3.Implies(z3.Or(b >= 1, b <= -1), z3.And(-size - 1 < quotient, quotient <= size)),
+    ]
 
 
 def _is_numeral(term: Term) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sympy
 import z3
-from sympy import And, Integer, Ne, Symbol, true
+from sympy import And, Integer, Ne, Or, Symbol, true
 
 from attnc.driver import lower_spec
 from attnc.ir.nodes import BLOCK_KV, Let, Load, Loop, Program, Store
@@ -204,6 +204,15 @@ def test_an_integer_beyond_32_bits_is_refuted() -> None:
     assert found["integers outside of loops fit 32 bits"].status == "refuted"
 
 
+def test_a_quotient_by_less_than_one_may_be_large() -> None:
+    """kv_idx // limit <= kv_idx fails for a limit of 1/2: the program lacks a condition."""
+    limit = Symbol("limit", real=True)
+    mask = And(kernels.CAUSAL, Or(limit <= 0, FloorDiv(kv_idx, limit) <= kv_idx))
+    found = unproved(READY, replace(kernels.attention_spec(mask), params=PARAMS))
+    assert "loop 0: has no mask and visits visible pairs only" in found
+    assert "loop 1: exactly the visible pairs are selected" in found
+
+
 def test_a_loose_loop_is_refuted() -> None:
     def loose(stmt):
         if isinstance(stmt, Let) and stmt.name == "kv_stop":
@@ -226,8 +235,9 @@ def test_what_z3_cannot_decide_is_undecided(monkeypatch: pytest.MonkeyPatch) -> 
 
 PARAMS = (Param("width", "int", 4), Param("limit", "float", 0.5))
 TENSORS = (Tensor("ids", ("batch", "kv_len"), "int32"), Tensor("bias", ("q_len", "kv_len"), "fp32"))
-WIDTH = Symbol("width", integer=True)
+WIDTH, LIMIT = Symbol("width", integer=True), Symbol("limit", real=True)
 IDS, BIAS = tensor_symbol("ids", "int32"), tensor_symbol("bias", "fp32")
+BIAS_HERE = Read(BIAS, q_idx, kv_idx)
 
 
 def follows(premise: sympy.Basic, conclusion: sympy.Basic) -> bool:
@@ -255,6 +265,9 @@ def follows(premise: sympy.Basic, conclusion: sympy.Basic) -> bool:
         (sympy.Eq(q_pos, kv_idx), sympy.Eq(Read(IDS, b, q_pos), Read(IDS, b, kv_idx))),
         (kv_idx < 0, sympy.Eq(Read(IDS, b, kv_idx), 0)),
         (Read(BIAS, q_idx, kv_idx) > 1, Read(BIAS, q_idx, kv_idx) > sympy.Rational(1, 2)),
+        (WIDTH < 0, WIDTH * FloorDiv(q_pos, WIDTH) >= q_pos),
+        (And(WIDTH < 0, q_pos >= 0), FloorDiv(q_pos, WIDTH) >= -q_pos),
+        (And(LIMIT >= 1, q_pos >= 0), FloorDiv(q_pos, LIMIT) <= q_pos),
         (q_idx * kv_idx > 4, kv_idx * q_idx > 3),
         (sympy.exp(sympy.tanh(q_idx)) > 3, sympy.exp(sympy.tanh(q_idx)) > 2),
     ],
@@ -268,6 +281,11 @@ def test_is_understood(premise: sympy.Basic, conclusion: sympy.Basic) -> None:
     [
         (true, sympy.Eq(Read(IDS, b, q_pos), Read(IDS, b, kv_idx))),
         (true, FloorDiv(q_idx, WIDTH) <= q_idx),  # width may be negative
+        (And(LIMIT > 0, q_pos >= 0), FloorDiv(q_pos, LIMIT) <= q_pos),  # limit may be 1/2
+        (
+            And(LIMIT >= 1, BIAS_HERE < 0),
+            FloorDiv(BIAS_HERE, LIMIT) >= BIAS_HERE,
+        ),  # -1/2 // 1 is -1
         (sympy.Eq(q_pos, kv_idx), sympy.Eq(Read(IDS, b, q_pos), 1)),
     ],
 )
