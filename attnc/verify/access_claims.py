@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import sympy
-from sympy import Symbol
+from sympy import Basic, Expr, Symbol
+from sympy.core.relational import Relational
 
 from attnc.ir.nodes import Let, Load, Store
-from attnc.symbols import FloorDiv, h
+from attnc.symbols import Q_POS, FloorDiv, h, q_pos
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.meaning import Meaning, Place
 
@@ -158,15 +160,38 @@ def _seen_by_some_row(access: Access, m: Meaning, place: Place) -> Term:
 
 
 def row_witnesses(tiling: Tiling, m: Meaning, place: Place) -> list[Term]:
-    """Rows of the tile that are likely to see a key: the ends, the nearest, a named one."""
-    first = m.formula(tiling.rows.first, place)
-    length = m.formula(tiling.rows.size, place)
-    end = first + m.formula(tiling.rows.tile, place) - 1
+    """Rows of the tile that are likely to see a key: the ends, the nearest, edges, named ones."""
+    rows = tiling.rows
+    first = m.formula(rows.first, place)
+    length = m.formula(rows.size, place)
+    end = first + m.formula(rows.tile, place) - 1
     last = m.choose(end < length, end, length - 1)
-    shift = m.formula(tiling.columns.size, place) - length
-    rows = [first, last]
-    for near in (place.at[tiling.columns.index.name] - shift, place.at[tiling.columns.index.name]):
-        above = m.choose(near < first, first, near)
-        rows.append(m.choose(above > last, last, above))
-    rows += m.all_rows(first, last)
-    return rows
+    nearest = place.at[tiling.columns.index.name] - m.formula(tiling.columns.size, place) + length
+    turns = (m.formula(edge, place.spec_side()) for edge in edges(m.subject.spec.mask, rows.index))
+    inside = [_clamped(m, first, row, last) for row in (nearest, *turns)]
+    return [first, last, *inside, *m.all_rows(first, last)]
+
+
+def key_witnesses(m: Meaning, place: Place, key: Symbol, first: Term, last: Term) -> list[Term]:
+    """Keys from first to last at which the row at a place may begin or cease to see."""
+    turns = (m.formula(edge, place.spec_side()) for edge in edges(m.subject.spec.mask, key))
+    return [_clamped(m, first, turn, last) for turn in turns]
+
+
+def _clamped(m: Meaning, first: Term, value: Term, last: Term) -> Term:
+    above = m.choose(value < first, first, value)
+    return m.choose(above > last, last, above)
+
+
+@cache
+def edges(mask: Basic, index: Symbol) -> tuple[Expr, ...]:
+    """Positions along an axis at which a part of the mask changes, and their neighbours."""
+    found: list[Expr] = []
+    relations: list[Any] = sorted(mask.atoms(Relational), key=str)  # a set has no order
+    for relation in relations:
+        difference = sympy.expand((relation.lhs - relation.rhs).xreplace({q_pos: Q_POS}))
+        slope = difference.coeff(index)
+        rest = difference - slope * index
+        if slope in (1, -1) and rest.is_integer and not rest.has(index):
+            found += [-rest / slope + step for step in (-1, 0, 1)]
+    return tuple(dict.fromkeys(found))

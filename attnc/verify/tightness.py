@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import sympy
-from sympy import Basic, Expr
+from sympy import Basic
 from sympy.core.relational import Relational
 
-from attnc.symbols import FloorDiv, FloorMod, Read, kv_idx
-from attnc.verify.access_claims import row_witnesses
+from attnc.symbols import FloorDiv, FloorMod, Read
+from attnc.verify.access_claims import key_witnesses, row_witnesses
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.concrete_meaning import ConcreteMeaning
 from attnc.verify.meaning import Meaning, Place
@@ -88,22 +88,6 @@ def _candidates(tiling: Tiling, m: Meaning, place: Place) -> Iterator[Place]:
             yield there.moved(**{rows.index.name: row})
     at_first = place.moved(**{columns.index.name: first_key})
     for row in row_witnesses(tiling, m, at_first)[:2]:
-        there = place.moved(**{rows.index.name: row}).spec_side()
-        for edge in _edges(m.subject.spec.mask):
-            value = m.formula(edge, there)
-            above = m.choose(value < first_key, first_key, value)
-            inside = m.choose(above > last_key, last_key, above)
-            yield Place(there.at).moved(**{columns.index.name: inside})
-
-
-def _edges(mask: Basic) -> Iterator[Expr]:
-    """Keys at which a part of the mask changes, and their neighbours."""
-    found: list[Expr] = []
-    relations: list[Any] = sorted(mask.atoms(Relational), key=str)  # a set has no order
-    for relation in relations:
-        difference = sympy.expand(relation.lhs - relation.rhs)
-        slope = difference.coeff(kv_idx)
-        rest = difference - slope * kv_idx
-        if slope in (1, -1) and not rest.has(kv_idx):
-            found += [-rest / slope + step for step in (-1, 0, 1)]
-    yield from dict.fromkeys(found)
+        there = place.moved(**{rows.index.name: row})
+        for key in key_witnesses(m, there, columns.index, first_key, last_key):
+            yield there.moved(**{columns.index.name: key})

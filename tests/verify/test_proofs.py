@@ -24,6 +24,7 @@ from attnc.verify.obligations import Obligation
 from attnc.verify.proofs import claims_of, prove
 from attnc.verify.solver_meaning import SolverMeaning
 from tests.verify import kernels
+from tests.verify.specs import spec_of
 from tests.verify.test_interpreter import edit
 
 SPEC, READY = kernels.attention_spec(), kernels.ready()
@@ -211,6 +212,13 @@ def test_a_quotient_by_less_than_one_may_be_large() -> None:
     found = unproved(READY, replace(kernels.attention_spec(mask), params=PARAMS))
     assert "loop 0: has no mask and visits visible pairs only" in found
     assert "loop 1: exactly the visible pairs are selected" in found
+
+
+def test_a_window_between_params_is_proved() -> None:
+    """Rows see keys between two diagonals that need not hold their own."""
+    ints = "{left: {type: int, default: 20}, right: {type: int, default: 10}}"
+    spec = spec_of(f"mask: window(left, right)\nparams: {ints}")
+    assert unproved(lower_spec(spec), spec) == {}
 
 
 def test_a_loose_loop_is_refuted() -> None:
