@@ -8,20 +8,18 @@ every tile shape that the launcher accepts (proofs.EVERY_SHAPE).
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
-import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from attnc.artifact import write_all
 from attnc.verify.report import Report
+from attnc.verify.source_parts import part_of
 
 FORMAT = 1
-TABLE = re.compile(r"(?ms)^# --- schedules$.*?^# --- end of schedules$")
-SPEC = re.compile(r"(?ms)^# --- spec$\n(.*?)^# --- end of spec$")
-SPEC_PATH = re.compile(r"(?m)^(?:# )?SPEC_PATH = [\"']?([^\"'\n]*)[\"']?$")
 PREFIX = "#   "  # of each line of the spec inside the file
 JUDGES = ("triton", "torch", "z3-solver", "sympy", "numpy")
 
@@ -70,7 +68,8 @@ def write_certificate(report: Report, path: Path) -> None:
 
 def without_schedules(source: str) -> str:
     """The text without its schedule table."""
-    return TABLE.sub("# --- schedules", source)
+    part = part_of(source, "schedules")
+    return part.left_out() if part else source
 
 
 def same_kernels(one: str, other: str) -> bool:
@@ -80,18 +79,22 @@ def same_kernels(one: str, other: str) -> bool:
 
 def embedded_spec(source: str) -> str | None:
     """The spec that a generated file carries in its header; None when there is none to read."""
-    if (block := SPEC.search(source)) is None:
+    if (part := part_of(source, "spec")) is None:
         return None
-    lines = block.group(1).splitlines()
     return "".join(
-        line.removeprefix(PREFIX if line.startswith(PREFIX) else "#") + "\n" for line in lines
+        line.removeprefix(PREFIX if line.startswith(PREFIX) else "#") + "\n" for line in part.inside
     )
 
 
 def embedded_path(source: str) -> str | None:
     """The path of the spec that a generated file names."""
-    found = SPEC_PATH.search(source)
-    return found.group(1) if found else None
+    for node in ast.parse(source).body:
+        match node:
+            case ast.Assign([ast.Name("SPEC_PATH")], ast.Constant(str(path))):
+                return path
+            case _:
+                continue
+    return None
 
 
 def sha256(text: str) -> str:

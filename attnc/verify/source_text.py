@@ -1,12 +1,29 @@
-"""Read a generated file that its owner may have edited; show where it is no Python."""
+"""Read a generated file that its owner may have edited; show where it cannot be judged.
+
+The schedule table is no part of what a certificate vouches for, because tuning changes it.  So it
+may hold nothing that needs vouching: literals, and only such as the launcher would accept.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attnc.errors import SpecError
 from attnc.source import Span
+from attnc.verify.source_parts import part_of
+
+TILES = (16, 32, 64, 128, 256)
+FIELDS: dict[str, tuple[int, ...]] = {
+    "block_q": TILES,
+    "block_kv": TILES,
+    "warps": (1, 2, 4, 8, 16),
+    "stages": tuple(range(1, 9)),
+}
+DEVICE = re.compile(r"sm_[0-9]+|gfx[0-9a-f]+")
+ELEMENT_BYTES = (2, 4)
 
 
 class NotUtf8(SpecError):
@@ -24,10 +41,26 @@ class NotPython(SpecError):
     message = "this is not Python: {problem}"
 
 
-def read_source(path: Path) -> str:
-    """Read a Python file and see that it parses.
+class NotATable(SpecError):
+    """Report code in the one part of a generated file that no certificate covers."""
 
-    Raises: OSError, NotUtf8, NotPython.
+    code = "user/not-a-table"
+    message = "between the marks of the schedules may stand SCHEDULES = {{...}} and nothing else"
+    help = "move other code out of that part: the certificate leaves it out"
+
+
+class BadRow(SpecError):
+    """Report a schedule that the launcher would not take from a caller."""
+
+    code = "user/bad-schedule-row"
+    message = "this is no {what} of a schedule"
+    help = "{allowed}"
+
+
+def read_source(path: Path) -> str:
+    """Read a Python file; see that it parses and that its schedule table is one.
+
+    Raises: OSError, NotUtf8, NotPython, NotATable, BadRow.
     """
     try:
         source = path.read_text(encoding="utf-8")
@@ -37,14 +70,69 @@ def read_source(path: Path) -> str:
         place = _place(path, before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1, line)
         raise NotUtf8(place, byte=f"0x{error.object[error.start]:02x}") from None
     try:
-        ast.parse(source)
+        tree = ast.parse(source)
     except SyntaxError as error:
         number = error.lineno or 1
         line = [*source.splitlines(), ""][number - 1]
         raise NotPython(_place(path, number, error.offset or 1, line), problem=error.msg) from None
     except (RecursionError, MemoryError):
         raise NotPython(_place(path, 1, 1, ""), problem="too deeply nested") from None
+    for kind, node, facts in _faults(source, tree):
+        line = source.split("\n")[node.lineno - 1]
+        column = len(line.encode()[: node.col_offset].decode()) + 1
+        raise kind(_place(path, node.lineno, column, line), **facts)
     return source
+
+
+Fault = tuple[type[SpecError], ast.stmt | ast.expr, dict[str, str]]
+
+
+def _faults(source: str, tree: ast.Module) -> Iterator[Fault]:
+    """Everything between the marks of the schedules that has no business there."""
+    if (part := part_of(source, "schedules")) is None:
+        return
+    tables = 0
+    for node in filter(part.holds, tree.body):
+        match node:
+            case ast.Assign([ast.Name("SCHEDULES")], ast.Dict(keys, values)) if not tables:
+                tables += 1
+                for key, value in zip(keys, values, strict=True):
+                    yield from _row_faults(key, value)
+            case _:
+                yield NotATable, node, {}
+
+
+def _row_faults(key: ast.expr | None, row: ast.expr) -> Iterator[Fault]:
+    match key:
+        case ast.Tuple([ast.Constant(str(device)), ast.Constant(size)]):
+            good = DEVICE.fullmatch(device) and _is_one_of(size, ELEMENT_BYTES)
+        case _:
+            good = False
+    if not good:
+        allowed = 'write (device class, bytes of an element), for example ("sm_90", 2)'
+        yield BadRow, key or row, {"what": "device", "allowed": allowed}
+    match row:
+        case ast.Dict(names, values) if len(names) == len(FIELDS) and _named(names) == set(FIELDS):
+            for name, value in zip(names, values, strict=True):
+                field = str(_constant(name))
+                if not _is_one_of(_constant(value), FIELDS[field]):
+                    allowed = f"{field} is one of " + ", ".join(map(str, FIELDS[field]))
+                    yield BadRow, value, {"what": field, "allowed": allowed}
+        case _:
+            allowed = "a tile has these fields: " + ", ".join(FIELDS)
+            yield BadRow, row, {"what": "tile", "allowed": allowed}
+
+
+def _named(names: Sequence[ast.expr | None]) -> set[object]:
+    return {_constant(name) for name in names}
+
+
+def _constant(node: ast.expr | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _is_one_of(value: object, allowed: tuple[int, ...]) -> bool:
+    return type(value) is int and value in allowed  # True is 1, and no int
 
 
 def _place(path: Path, line: int, column: int, text: str) -> Span:

@@ -1,5 +1,4 @@
 # attnc: a hand-made module in the form of a generated one; verify's tests judge it and its mutants.
-# SPEC_PATH = tests/verify/handmade.yaml
 # --- spec
 #   name: handmade
 #   heads: {q: 4, kv: 2}
@@ -20,12 +19,13 @@ import torch
 import triton
 import triton.language as tl
 
+SPEC_PATH = "tests/verify/handmade.yaml"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 INTERPRETER_UPCASTS_BF16 = True
 D_QK = 32
 D_V = 16
 # --- schedules
-SCHEDULES = {("any", 2): (32, 32, 4, 2), ("any", 4): (32, 32, 4, 2)}
+SCHEDULES = {("sm_80", 2): {"block_q": 32, "block_kv": 32, "warps": 4, "stages": 2}}
 # --- end of schedules
 
 
@@ -129,7 +129,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     batch, heads, q_len, _ = q.shape
     out = torch.empty([batch, heads, q_len, D_V], dtype=q.dtype, device=q.device)
     lse = torch.empty([batch, heads, q_len], dtype=torch.float32, device=q.device)
-    chosen = dict(block_q=32, block_kv=32, warps=4, stages=2) | dict(schedule or {})
+    chosen = SCHEDULES["sm_80", 2] | dict(schedule or {})
     scale = D_QK**-0.5 if scale is None else scale
     grid = (triton.cdiv(q_len, chosen["block_q"]) * heads * batch,)
     if grid[0]:

@@ -134,7 +134,7 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_schedule_table_is_left_out_of_the_hash() -> None:
-    tuned = SOURCE.replace("(32, 32, 4, 2)", "(128, 64, 8, 3)")
+    tuned = SOURCE.replace('"block_q": 32', '"block_q": 128')
     assert tuned != SOURCE and same_kernels(tuned, SOURCE)
     assert sha256(without_schedules(tuned)) == certificate(report())["source_sha256"]
     edited = SOURCE.replace("2e-38", "3e-38")
@@ -204,6 +204,20 @@ def test_a_file_without_a_spec_is_refused(tmp_path: Path) -> None:
     path.write_text("x = 1\n")
     with pytest.raises(NotGenerated, match="no spec in its header"):
         verify_file(path, _recompile(SOURCE))
+
+
+FILLED = "x" * 108  # words that a line of the docstring holds alone
+MARKS = ("# --- schedules", "# --- end of schedules", "# --- spec", "# --- end of spec")
+
+
+def test_marks_in_a_docstring_are_none() -> None:
+    spec = parse_spec(f"heads: 1\nhead_dim: 16\ndoc: '{f' {FILLED} '.join(MARKS)}'\n", "a.yaml")
+    source = compile_spec(spec).module.source
+    docstring, rest = source.split('\n"""\n', 1)
+    assert all(f"\n{mark}\n" in docstring for mark in MARKS)
+    assert embedded_spec(source) == spec.text
+    assert docstring in without_schedules(source) and rest not in without_schedules(source)
+    assert not same_kernels(source.replace(FILLED, "y" * 108, 1), source)
 
 
 @pytest.mark.slow
