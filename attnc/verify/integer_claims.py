@@ -1,4 +1,9 @@
-"""No integer of a READY kernel leaves its 32 bits, for all sizes."""
+"""No integer of a READY kernel that matters leaves its 32 bits, for all sizes.
+
+What a tile holds for a row past the last one is thrown away by the guards of the stores, so it may
+wrap there: q_pos lies beyond 2**30, and twice of it beyond 2**31.  That does not hold for what
+decides which memory is touched, nor for what rows tell one another.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from sympy import Add, Basic, Mul, Symbol
+from sympy import Add, And, Basic, Mul, Symbol
 
 from attnc.ir.functions import Clamp, Wide
-from attnc.ir.nodes import Formula, Let, Load, Loop, Store
-from attnc.symbols import FloorDiv, FloorMod, Where
+from attnc.ir.nodes import Collapse, Dot, Formula, Let, Load, Loop, Stmt, Store, Value
+from attnc.symbols import FloorDiv, FloorMod, Where, names_in
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.meaning import Meaning, Place
+from attnc.verify.tiles import names_read
 
 Term = Any
 
@@ -54,6 +60,9 @@ class _Integers:
         if isinstance(formula, Where):
             yield from self._in_branches(formula)
             return
+        if isinstance(formula, And):
+            yield from self._in_conjuncts(formula)
+            return
         for arg in formula.args:
             yield from self.within(arg, inside_ring=ring)
 
@@ -66,9 +75,16 @@ class _Integers:
         for part in self.within(other):
             yield Where(condition, sympy.S.Zero, part)
 
+    def _in_conjuncts(self, formula: And) -> Iterator[Any]:
+        """What a conjunct computes must fit where those hold that compute no integers."""
+        computing = {part: list(self.within(part)) for part in formula.args}
+        plain = And(*(part for part, integers in computing.items() if not integers))
+        for integers in computing.values():
+            yield from (Where(plain, integer, sympy.S.Zero) for integer in integers)
+
 
 def overflow_claims(tiling: Tiling) -> list[Claim]:
-    """No integer computed in 32 bits leaves them, in any lane, whether its guard holds or not."""
+    """No integer computed in 32 bits leaves them in a lane that matters."""
     outside = "integers outside of loops fit 32 bits"
     claims = [Claim(outside, lambda m: _fits(tiling, None, m))]
     for number in range(len(tiling.loops)):
@@ -88,37 +104,60 @@ def _fits(tiling: Tiling, number: int | None, m: Meaning) -> Term:
         if axis.role != "columns" or loop is not None:
             place = tiling.lane(m, axis, place)
     place = Place(place.at, True, loop)
-    integers = _Integers(tiling)
-    formulas = _outer_formulas(tiling) if loop is None else _inner_formulas(loop)
-    within = (part for formula in formulas for part in integers.within(formula))
-    found = dict.fromkeys((*within, *_kept(tiling, loop)))
-    return m.both(*(m.between(-INT32, m.formula(part, place), INT32) for part in found))
+    integers, shared = _Integers(tiling), _shared(tiling)
+    exists = tiling.exists(m, tiling.rows, place)
+    fitting: list[Term] = []
+    for stmt in tiling.kernel.body if loop is None else loop.body:
+        parts = dict.fromkeys(_claimed(stmt, integers))
+        fits = m.both(*(m.between(-INT32, m.formula(part, place), INT32) for part in parts))
+        fitting.append(fits if _reaches_beyond(stmt, shared) else m.implies(exists, fits))
+    return m.both(*fitting)
 
 
-def _outer_formulas(tiling: Tiling) -> Iterator[Basic]:
-    for stmt in tiling.kernel.body:
-        if isinstance(stmt, Let):
-            yield from _formulas(stmt)
-        elif isinstance(stmt, Store):
-            yield from (*stmt.index, stmt.guard)
-        elif isinstance(stmt, Loop):
-            yield from (bound for piece in stmt.pieces for bound in (piece.start, piece.stop))
+def _reaches_beyond(stmt: Stmt, shared: set[str]) -> bool:
+    """Whether what a statement computes for a row that does not exist may do harm."""
+    if isinstance(stmt, Let):
+        return isinstance(stmt.value, Load) or stmt.name in shared
+    return isinstance(stmt, Store)
 
 
-def _inner_formulas(loop: Loop) -> Iterator[Basic]:
-    for let in loop.body:
-        yield from _formulas(let)
+def _shared(tiling: Tiling) -> set[str]:
+    """Values on which it depends what memory is touched, or what other rows compute."""
+    stmts = [*tiling.kernel.body, *(let for loop in tiling.loops for let in loop.body)]
+    lets = [stmt for stmt in stmts if isinstance(stmt, Let)]
+    reads = [(let.name, names_read(let.value)) for let in lets]
+    reads += [(update.name, {update.value}) for loop in tiling.loops for update in loop.updates]
+    found = set[str]().union(*(_across(let.value, tiling.rows.name) for let in lets))
+    found |= names_in(*(f for s in stmts if isinstance(s, Store) for f in (*s.index, s.guard)))
+    while more := set[str]().union(*(names for name, names in reads if name in found)) - found:
+        found |= more
+    return found
 
 
-def _formulas(let: Let) -> Iterator[Basic]:
-    if isinstance(let.value, Formula):
-        yield let.value.expr
-    elif isinstance(let.value, Load):
-        yield from (*let.value.index, let.value.guard)
+def _across(value: Value, rows: str) -> set[str]:
+    """What a value reads in other rows, or to find its address."""
+    match value:
+        case Load():
+            return names_read(value)
+        case Collapse(_, _, over) | Dot(_, _, over) if over == rows:
+            return names_read(value)
+        case _:
+            return set()
 
 
-def _kept(tiling: Tiling, loop: Loop | None) -> Iterator[Basic]:
-    """What is kept in 32 bits, however it was computed."""
-    stmts = tiling.kernel.body if loop is None else loop.body
-    lets = (stmt for stmt in stmts if isinstance(stmt, Let) and stmt.dtype == "i32")
-    yield from (let.value.expr for let in lets if isinstance(let.value, Formula))
+def _claimed(stmt: Stmt, integers: _Integers) -> Iterator[Any]:
+    """Integers of a statement that must fit; what is kept in 32 bits, however computed, too."""
+    match stmt:
+        case Let(_, Formula(expr)):
+            yield from integers.within(expr)
+            if stmt.dtype == "i32":
+                yield expr
+        case Let(_, Load() as access) | (Store() as access):
+            yield from integers.within(access.guard)
+            touched = (part for index in access.index for part in integers.within(index))
+            yield from (Where(access.guard, part, sympy.S.Zero) for part in touched)
+        case Loop():
+            for piece in stmt.pieces:
+                yield from (*integers.within(piece.start), *integers.within(piece.stop))
+        case _:
+            pass

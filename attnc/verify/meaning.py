@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sympy import And, Basic, Expr, Ne, Symbol
+from sympy import And, Basic, Expr, Mul, Ne, Symbol
 from sympy.logic.boolalg import Boolean
 
 from attnc.ir.nodes import Kernel, Let, Load, Loop
 from attnc.spec.schema import AttentionSpec
-from attnc.symbols import MAX_LENGTH, MAX_PARAM, Q_POS, FloorDiv, Read, h, tensor_symbol
+from attnc.symbols import MAX_LENGTH, MAX_PARAM, Q_POS, FloorDiv, FloorMod, Read, h, tensor_symbol
 
 Term = Any  # a z3 expression, or a Python number
 
@@ -56,6 +56,18 @@ class Subject:
         """Run-time numbers that are no integers."""
         scalars = {scalar.name for scalar in self.kernel.scalars if scalar.kind != "i32"}
         return frozenset(scalars | {p.name for p in self.spec.params if p.kind == "float"})
+
+    @cached_property
+    def divisors(self) -> frozenset[str]:
+        """Params by which the mask or the score divides, itself or times something: never 0.
+
+        The launcher refuses 0 for them.
+        """
+        params = {param.name for param in self.spec.params}
+        formulas: list[Any] = [self.spec.mask, self.spec.score]
+        divisions = {part for formula in formulas for part in formula.atoms(FloorDiv, FloorMod)}
+        factors = {f for division in divisions for f in Mul.make_args(division.args[1])}
+        return frozenset(str(factor) for factor in factors if str(factor) in params)
 
     def limits(self, name: str) -> tuple[int, int] | None:
         """The inclusive range of a run-time integer of the call; None for what is no integer."""

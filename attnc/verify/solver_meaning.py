@@ -37,6 +37,8 @@ class SolverMeaning(Meaning):
                 self.picked[name] = self.z3.integer(name)
             if limits is not None:
                 self.given(limits[0] <= self.picked[name], self.picked[name] <= limits[1])
+            if name in self.subject.divisors:
+                self.given(self.picked[name] != 0)
         return self.picked[name]
 
     def formula(self, formula: Basic, place: Place) -> Term:

@@ -205,6 +205,46 @@ def test_an_integer_beyond_32_bits_is_refuted() -> None:
     assert found["integers outside of loops fit 32 bits"].status == "refuted"
 
 
+def test_what_wraps_in_rows_that_do_not_exist_is_thrown_away() -> None:
+    """Past the last row q_pos passes 2**30, and twice of it 2**31."""
+    spec = spec_of("mask: kv_idx <= 2 * q_pos")
+    assert unproved(lower_spec(spec), spec) == {}
+
+
+def test_what_wraps_may_not_choose_the_memory_to_touch() -> None:
+    def guard(stmt):
+        if isinstance(stmt, Let) and stmt.name == "k_tile":
+            guard = And(stmt.value.guard, kv_idx <= 2 * q_pos)
+            return replace(stmt, value=replace(stmt.value, guard=guard))
+        return stmt
+
+    assert unproved(edit(READY, guard))["loop 1: integers fit 32 bits"].status == "refuted"
+
+
+def test_what_wraps_may_not_reach_other_rows() -> None:
+    """Whether some row sees a key asks only rows that exist."""
+    spec = spec_of("mask: (kv_idx <= 2 * q_pos) & ((q_pos - kv_idx) % 5 == 0)")
+    program = lower_spec(spec)
+    assert unproved(program, spec) == {}
+
+    def ask_all(stmt):
+        if isinstance(stmt, Let) and stmt.name == "visible":
+            rest = [part for part in stmt.value.expr.args if part != kernels.ROWS]
+            return replace(stmt, value=replace(stmt.value, expr=And(*rest)))
+        return stmt
+
+    found = unproved(edit(program, ask_all), spec)
+    assert found["loop 0: integers fit 32 bits"].status == "refuted"
+
+
+def test_chunks_of_a_param_are_proved_in_the_smallest_tiles() -> None:
+    """The launcher refuses a divisor of 0, by which a quotient might be anything."""
+    mask = "causal & (q_pos // n == kv_idx // n)"
+    spec = spec_of(f"mask: {mask}\nparams: {{n: {{type: int, default: 24}}}}")
+    found = prove(spec, lower_spec(spec), [(16, 16)])
+    assert [o for o in found if o.status != "proved"] == []
+
+
 def test_a_quotient_by_less_than_one_may_be_large() -> None:
     """kv_idx // limit <= kv_idx fails for a limit of 1/2: the program lacks a condition."""
     limit = Symbol("limit", real=True)
