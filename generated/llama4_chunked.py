@@ -70,7 +70,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: efd4743c365b63ce480e1a04886740bd7b8b0b2dc097a9be648d02579e62b6f9
+# sha256 of this file without this line: 419084fae70ff996fe156af926129aa94cade263e6a0dcbe8e6a9f5b2a57311d
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -284,8 +284,15 @@ def _operator_name():
 
 
 @torch.library.custom_op(_operator_name(), mutates_args=())
-def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The attention as one opaque operator: what torch.compile and torch.export see."""
+def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: torch.types.Number | None, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The attention as one opaque operator: what torch.compile and torch.export see.
+
+    It checks the numbers, too: outside of it, torch.compile knows no value of a 0-d tensor. What
+    comes of one may be a Number, not a float.
+    """
+    if scale is None:
+        scale = _default_scale()
+    _check_finite("scale", scale)
     if q.device.type == "cpu" and not INTERPRETED:
         with torch.autocast("cpu", enabled=False):
             results = _dense(q, k, v, scale)
@@ -324,7 +331,8 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     Raises: TypeError or ValueError that names the argument.
     """
     _check(q, k, v)
-    scale = _default_scale() if scale is None else _number("scale", scale, float)
+    if scale is not None:
+        scale = _number("scale", scale, float)
     results = operator(q, k, v, scale, _tile(schedule))
     return (results[0], Aux(*results[1:])) if return_aux else results[0]
 
@@ -335,7 +343,9 @@ def reference(q, k, v, *, scale=None, return_aux=False):
     Memory: several tensors of q_len x kv_len a head.
     """
     _check(q, k, v, dtypes=(*DTYPES, torch.float64))
-    scale = _default_scale() if scale is None else scale
+    if scale is None:
+        scale = _default_scale()
+    _check_scalar("scale", scale, float)
     out, lse = _dense_results(q, k, v, scale)
     return (out, Aux(lse)) if return_aux else out
 
@@ -377,6 +387,8 @@ def _check(q, k, v, dtypes=DTYPES):
     for name, tensor, features in (("q", q, 128), ("k", k, 128), ("v", v, 128)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"llama4_chunked: {name} must be a tensor, not {type(tensor).__name__}")
+        if tensor.layout != torch.strided or tensor.is_nested:
+            raise TypeError(f"llama4_chunked: {name} must be a dense tensor, not a sparse or nested one")
         if tensor.dim() != 4:
             raise ValueError(f"llama4_chunked: {name} must have 4 dimensions [batch, heads, length, head_dim], not shape {tuple(tensor.shape)}")
         if tensor.dtype not in dtypes:
@@ -401,19 +413,32 @@ def _check(q, k, v, dtypes=DTYPES):
             raise ValueError(f"llama4_chunked: {name} has length {length}; at most 2**30 is supported")
 
 
+def _check_scalar(name, value, kind):
+    """Refuse, by name, what is no run-time scalar of its kind; a float may be a 0-d tensor."""
+    if isinstance(value, torch.Tensor) and value.dim() == 0 and kind is float:
+        if value.is_meta:
+            raise ValueError(f"llama4_chunked: {name} is on meta, where it has no value")
+        if value.dtype == torch.bool or value.is_complex():
+            raise TypeError(f"llama4_chunked: {name} must be float, not {value.dtype}")
+    elif isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+        raise TypeError(f"llama4_chunked: {name} must be {kind.__name__}, not {type(value).__name__}")
+    elif kind is int and abs(value) > 2**29:
+        raise ValueError(f"llama4_chunked: {name} is {value}; at most 2**29 in size is supported")
+
+
 def _number(name, value, kind):
     """A run-time scalar as a Python number."""
-    if isinstance(value, torch.Tensor) and value.dim() == 0 and kind is float:
+    _check_scalar(name, value, kind)
+    if isinstance(value, torch.Tensor):
         if value.requires_grad and torch.is_grad_enabled():
             _no_gradient(None)  # the number alone would lose the gradient without a word
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-        raise TypeError(f"llama4_chunked: {name} must be {kind.__name__}, not {type(value).__name__}")
-    if kind is int and abs(value) > 2**29:
-        raise ValueError(f"llama4_chunked: {name} is {value}; at most 2**29 in size is supported")
-    if kind is float and not abs(value) <= torch.finfo(torch.float32).max:
-        raise ValueError(f"llama4_chunked: {name} must be finite in float32, not {value}")
     return kind(value)
+
+
+def _check_finite(name, value):
+    if not abs(value) <= torch.finfo(torch.float32).max:
+        raise ValueError(f"llama4_chunked: {name} must be finite in float32, not {value}")
 
 
 def _default_scale():

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy
+from sympy import Expr
 
-from attnc import __version__
+from attnc import __version__, symbols
 from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
 from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
 from attnc.notation import plain
-from attnc.symbols import FloorDiv, FloorMod, arguments, names_in
+from attnc.symbols import FloorDiv, FloorMod, arguments, names_in, replaced
 
 TORCH_DTYPES = {
     "f32": "torch.float32",
@@ -48,7 +49,14 @@ class ParamView:
     name: str
     kind: str
     default: str | None
-    divides: bool  # a formula divides by it: it must not be 0
+
+
+@dataclass(frozen=True, slots=True)
+class DivisorView:
+    """What a formula divides by that params alone decide: it must not be 0."""
+
+    doc: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +95,19 @@ class ModuleView:
     kernel: KernelView
     tensors: tuple[TensorView, ...]
     params: tuple[ParamView, ...]
+    divisors: tuple[DivisorView, ...]
+    divisor_params: tuple[str, ...]  # what the divisors speak of
     outputs: tuple[OutputView, ...]
     buffers: tuple[BufferView, ...]
     path: str
     shapes: Mapping[str, str]
+    needs_math: bool
     scale: str
     scale_doc: str
     scale_params: tuple[str, ...]
     scale_needs_lengths: bool
     scale_needs_d: bool
+    scale_varies: bool  # with a call's params or lengths: it may have no value
     reach: tuple[str, ...]  # the largest offset within a tile, for each access
     reference: ReferenceView
     signed: bool
@@ -106,7 +118,7 @@ def view_module(program: Program) -> ModuleView:
     interface = program.interface
     (kernel,) = program.kernels
     view = view_kernel(kernel, program)
-    scale = interface.scale
+    scale, divisors = interface.scale, _divisors(interface)
     return ModuleView(
         interface=interface,
         version=__version__,
@@ -115,22 +127,21 @@ def view_module(program: Program) -> ModuleView:
         kernel=view,
         tensors=_tensors(interface, kernel),
         params=tuple(
-            ParamView(
-                p.name,
-                p.kind,
-                None if p.default is None else repr(p.default),
-                p.name in _divisors(interface),
-            )
+            ParamView(p.name, p.kind, None if p.default is None else repr(p.default))
             for p in interface.params
         ),
+        divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
+        divisor_params=tuple(p.name for p in interface.params if p.name in names_in(*divisors)),
         outputs=tuple(OutputView(b.name) for b in kernel.buffers if b.role == "output"),
         buffers=tuple(_buffer(interface, buffer) for buffer in kernel.buffers),
         path=path_text(interface.spec_path),
         shapes=_shapes(interface),
+        needs_math=any("math." in math_text(formula) for formula in (scale, *divisors)),
         scale=math_text(scale),
         scale_doc=plain(interface.scale),
         scale_params=tuple(p.name for p in interface.params if p.name in names_in(scale)),
         scale_needs_d="d" in names_in(scale),
+        scale_varies=bool(names_in(scale) - {"d"}),
         scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
         reach=_reaches(kernel),
         reference=_reference(interface),
@@ -138,13 +149,19 @@ def view_module(program: Program) -> ModuleView:
     )
 
 
-def _divisors(interface: Interface) -> set[str]:
-    """Names by which a formula divides as they stand, or as a factor of what it divides by."""
-    formulas = (interface.score, interface.mask, interface.scale)
-    divisors = [arguments(p)[1] for f in formulas for p in f.atoms(FloorDiv, FloorMod)]
-    divisors += [p.base for f in formulas for p in f.atoms(sympy.Pow) if p.exp.is_negative]
-    factors = (factor for divisor in divisors for factor in sympy.Mul.make_args(divisor))
-    return {factor.name for factor in factors if isinstance(factor, sympy.Symbol)}
+def _divisors(interface: Interface) -> list[Expr]:
+    """What the score or the mask divides by and params alone decide, factor by factor."""
+    params = {param.name for param in interface.params}
+    size = {symbols.d: sympy.Integer(interface.head_dim_qk)}
+    formulas = [replaced(formula, size) for formula in (interface.score, interface.mask)]
+    parts = [part for f in formulas for part in f.atoms(FloorDiv, FloorMod, sympy.Pow)]
+    divisors = [
+        part.base if isinstance(part, sympy.Pow) else arguments(part)[1]
+        for part in parts
+        if not isinstance(part, sympy.Pow) or part.exp.is_negative
+    ]
+    factors = {factor for divisor in divisors for factor in sympy.Mul.make_args(divisor)}
+    return sorted((f for f in factors if f.free_symbols and names_in(f) <= params), key=str)
 
 
 def _tensors(interface: Interface, kernel: Kernel) -> tuple[TensorView, ...]:

@@ -156,7 +156,8 @@ class MathText(TorchText):
             case sympy.Abs():
                 return f"abs({args[0]})"
             case sigmoid():
-                return f"(1.0 / (1.0 + math.exp(-{args[0]})))"
+                x = args[0]  # no power of e above 1, which might be infinite
+                return f"(math.exp(min({x}, 0.0)) / (1.0 + math.exp(-abs({x}))))"
             case _:
                 return f"math.{FUNCTIONS[type(formula)].removeprefix('torch.')}({', '.join(args)})"
 

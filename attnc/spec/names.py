@@ -44,8 +44,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     default asked usual block_q block_kv warps stages programs reach upcast name tensor features
     length dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
     SCALE_SIGN DTYPES FIELDS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST SCHEDULES SPEC_PATH
-    TypeError ValueError NotImplementedError Ellipsis num_warps num_stages num_ctas debug
-    instrumentation_mode
+    ArithmeticError TypeError ValueError NotImplementedError Ellipsis num_warps num_stages num_ctas
+    debug instrumentation_mode
     """.split()
 )
 _OF_TENSOR = r"(?:base|offsets|step|tile|row|key|here|index)(?:_\d+)?"

@@ -149,6 +149,9 @@ def names_in_functions_that_take_users_names(source: str) -> set[str]:
         "default_schedule",
         "_operator_name",
         "_number",
+        "_check_scalar",
+        "_check_finite",
+        "_check_divisor",
         "_tile",
         "_read",
         "_check_declared",
@@ -181,6 +184,7 @@ RICH = (
     "tensors: {USER_a: {shape: [batch, heads, q_len, kv_len], dtype: bool}, "
     "USER_b: {shape: [heads, 9]}, USER_c: {shape: [q_len]}}\n"
     "params: {USER_d: {type: int, default: 3}, USER_e: {type: float, default: 1}}\n"
+        "scale: 1 / log(USER_e + kv_len)\n"
     "mask: USER_a[b, h, q_idx, kv_idx] & sliding_window(USER_d)\n"
     "score: score * USER_e + USER_b[h, kv_idx // 4] * USER_c[q_idx] + USER_c[q_idx - 3]",
 )  # fmt: skip

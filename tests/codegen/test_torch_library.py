@@ -74,6 +74,32 @@ def test_i01_compiles_without_a_graph_break(build: Build, body: str, backend: st
             )
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_i01_numbers_in_tensors_compile_without_a_graph_break(build: Build, backend: str) -> None:
+    """Their values are checked when the operator runs."""
+    built = build(FULL, False)
+    qkv, extra = arguments(built)
+    torch._dynamo.reset()
+    attention = built.module.attention
+    compiled = torch.compile(attention, fullgraph=True, backend=backend)
+    for tau, scale in ((2.0, 0.5), (-1.0, 0.25)):
+        given = {"tau": torch.tensor(tau), "scale": torch.tensor(scale)}
+        expected = attention(*qkv, **extra, tau=tau, scale=scale)
+        torch.testing.assert_close(compiled(*qkv, **extra, **given), expected)
+    with pytest.raises(ValueError) as caught:
+        compiled(*qkv, **extra, tau=torch.tensor(torch.nan))
+    assert str(caught.value) == "sample: tau must be finite in float32, not nan"
+
+
+def test_i01_a_default_scale_of_the_lengths_compiles(build: Build) -> None:
+    built = build("scale: tau / log(kv_len + 1)\nparams: {tau: {type: float, default: 1}}", False)
+    compiled = torch.compile(built.module.attention, fullgraph=True, backend="eager", dynamic=True)
+    for kv_len in (5, 8, 0):
+        qkv, _ = arguments(built, 4, kv_len)
+        expected = built.module.attention(*qkv, tau=2.0)
+        torch.testing.assert_close(compiled(*qkv, tau=torch.tensor(2.0)), expected)
+
+
 def test_i01_the_graph_holds_one_opaque_operator(build: Build) -> None:
     built = build(PLAIN, False)
     qkv, _ = arguments(built)

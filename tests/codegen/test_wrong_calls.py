@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -40,6 +41,12 @@ LONG = 2**30 + 1
 SHAPE = "[batch, heads, length, head_dim]"
 TENSORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no tensor": ({"k": [1.0]}, TypeError, "k must be a tensor, not list"),
+    "sparse": ({"k": Z(2, 2, 12, 16).to_sparse()}, TypeError,
+        "k must be a dense tensor, not a sparse or nested one"),
+    "nested": ({"v": torch.nested.nested_tensor([Z(2, 12, 24)], layout=torch.jagged)}, TypeError,
+        "v must be a dense tensor, not a sparse or nested one"),
+    "bias sparse": ({"bias": Z(4, 9, 12).to_sparse()}, TypeError,
+        "bias must be a dense tensor, not a sparse or nested one"),
     "none": ({"v": None}, TypeError, "v must be a tensor, not NoneType"),
     "q rank": ({"q": Z(4, 9, 16)}, ValueError,
         f"q must have 4 dimensions {SHAPE}, not shape (4, 9, 16)"),
@@ -90,9 +97,7 @@ TENSORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "bias must be on the device of q, cpu, not on meta"),
     "bias list": ({"bias": [[0.0]]}, TypeError, "bias must be a tensor, not list"),
 }  # fmt: skip
-NUMBERS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "scale nan": ({"scale": math.nan}, ValueError, "scale must be finite in float32, not nan"),
-    "scale inf": ({"scale": -math.inf}, ValueError, "scale must be finite in float32, not -inf"),
+SCALARS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "scale bool": ({"scale": True}, TypeError, "scale must be float, not bool"),
     "scale text": ({"scale": "1"}, TypeError, "scale must be float, not str"),
     "scale vector": ({"scale": Z(3)}, TypeError, "scale must be float, not Tensor"),
@@ -103,10 +108,22 @@ NUMBERS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "width is 536870913; at most 2**29 in size is supported"),
     "int too small": ({"width": -(2**29) - 1}, ValueError,
         "width is -536870913; at most 2**29 in size is supported"),
-    "float nan": ({"tau": math.nan}, ValueError, "tau must be finite in float32, not nan"),
     "float bool": ({"tau": False}, TypeError, "tau must be float, not bool"),
     "float none": ({"tau": None}, TypeError, "tau must be float, not NoneType"),
+    "scale on meta": ({"scale": torch.tensor(1.0, device=META)}, ValueError,
+        "scale is on meta, where it has no value"),
+    "float is condition": ({"tau": torch.tensor(True)}, TypeError,
+        "tau must be float, not torch.bool"),
+    "scale complex": ({"scale": torch.tensor(1j)}, TypeError,
+        "scale must be float, not torch.complex64"),
+}  # fmt: skip
+NUMBERS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "scale nan": ({"scale": math.nan}, ValueError, "scale must be finite in float32, not nan"),
+    "scale inf": ({"scale": -math.inf}, ValueError, "scale must be finite in float32, not -inf"),
+    "float nan": ({"tau": math.nan}, ValueError, "tau must be finite in float32, not nan"),
     "float too large": ({"tau": 1e39}, ValueError, "tau must be finite in float32, not 1e+39"),
+    "infinite tensor": ({"tau": torch.tensor(math.inf)}, ValueError,
+        "tau must be finite in float32, not inf"),
 }  # fmt: skip
 TILES = (16, 32, 64, 128, 256)
 SCHEDULES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -137,7 +154,7 @@ SCHEDULES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no mapping": ({"schedule": 64}, TypeError, "schedule must be a mapping, not int"),
     "word": ({"schedule": "fast"}, TypeError, "schedule must be a mapping, not str"),
 }  # fmt: skip
-WRONG = {**TENSORS, **NUMBERS, **SCHEDULES}
+WRONG = {**TENSORS, **SCALARS, **NUMBERS, **SCHEDULES}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -152,9 +169,9 @@ def test_a_wrong_call_names_its_operand(build: Build, case: str, interpret: bool
     assert str(caught.value) == f"sample: {message}"
 
 
-@pytest.mark.parametrize("case", [case for case in TENSORS if "double" not in case])
-def test_the_reference_refuses_the_same_tensors(build: Build, case: str) -> None:
-    changes, kind, message = TENSORS[case]
+@pytest.mark.parametrize("case", [case for case in TENSORS | SCALARS if "double" not in case])
+def test_the_reference_refuses_the_same_operands(build: Build, case: str) -> None:
+    changes, kind, message = WRONG[case]
     built = build(BODY)
     arguments = good() | changes
     q, k, v = (arguments.pop(name) for name in "qkv")
@@ -201,15 +218,60 @@ def test_what_is_right_at_the_limits(build: Build) -> None:
     )
 
 
-def test_a_param_that_a_formula_divides_by_is_not_zero(build: Build) -> None:
-    body = "heads: 2\nhead_dim: 16\nscore: score / temperature\nmask: kv_idx % (2 * hop) == 0\n"
-    body += "params: {temperature: {type: float, default: 1}, hop: {type: int, default: 2}}\n"
-    attention = build(body).module.attention
-    q = torch.zeros(1, 2, 4, 16)
-    for name in ("temperature", "hop"):
+DIVISIONS = {  # what a formula divides by, as the message says it, and the params that make it 0
+    "score: score / x": ("x", {"x": 0}),
+    "mask: kv_idx % (2 * n) == 0": ("n", {"n": 0}),
+    "mask: kv_idx // (n - 3) == 0": ("n - 3", {"n": 3}),
+    "score: score / (n * x - 0.5)": ("n*x - 0.5", {"n": 2, "x": 0.25}),
+    "scale: 0.25\nscore: score / log(n)": ("log(n)", {"n": 1}),
+    "score: score * (n - d) ** -0.5": ("n - 16", {"n": 16}),
+    "score: score + t[kv_idx // (n // 2)]": ("n // 2", {"n": 1}),
+}
+
+
+@pytest.mark.parametrize("formula", DIVISIONS)
+@pytest.mark.parametrize("interpret", [True, False], ids=["interpreted", "dense"])
+def test_params_do_not_make_a_divisor_zero(build: Build, formula: str, interpret: bool) -> None:
+    divisor, params = DIVISIONS[formula]
+    kinds = {"n": "{type: int, default: 17}", "x": "{type: float, default: 1.5}"}
+    declared = ", ".join(f"{name}: {kinds[name]}" for name in params)
+    tensors = "\ntensors: {t: {shape: [kv_len]}}" if "t[" in formula else ""
+    module = build(f"heads: 2\n{formula}\nparams: {{{declared}}}{tensors}", interpret).module
+    q = torch.ones(1, 2, 4, 16)
+    extra = {"t": torch.zeros(4)} if tensors else {}
+    for call in (module.attention, module.reference):
+        with np.errstate(divide="ignore"):
+            assert call(q, q, q, **extra).isfinite().all()
         with pytest.raises(ValueError) as caught:
-            attention(q, q, q, **{name: 0})
-        assert str(caught.value) == f"sample: a formula divides by {name}, which must not be 0"
+            call(q, q, q, **extra, **params)
+        expected = f"sample: a formula divides by {divisor}, which must not be 0"
+        assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("scale", "x"),
+    [("1 / log(x)", 1), ("log(x)", -1), ("sqrt(x)", -1), ("exp(x)", 1000), ("x ** 0.3", -1)],
+)
+def test_a_default_scale_without_a_value_is_refused(build: Build, scale: str, x: float) -> None:
+    module = build(f"scale: {scale}\nparams: {{x: {{type: float, default: 2}}}}", False).module
+    q = torch.ones(1, 2, 4, 16)
+    k = q[:, :1]
+    for call in (module.attention, module.reference):
+        assert call(q, k, k).isfinite().all()
+        assert call(q, k, k, x=x, scale=0.5).isfinite().all()
+        with pytest.raises(ValueError) as caught:
+            call(q, k, k, x=x)
+        formula = scale.replace(" / ", "/").replace(" ", "")
+        assert str(caught.value) == (
+            f"sample: the default scale {formula} has no finite real value here; give `scale`"
+        )
+
+
+def test_a_default_scale_far_from_zero_and_one(build: Build) -> None:
+    module = build("scale: sigmoid(x)\nparams: {x: {type: float, default: -2}}", False).module
+    q = torch.ones(1, 2, 4, 16)
+    assert module.attention(q, q[:, :1], q[:, :1], x=-1000.0).isfinite().all()
+    assert math.isclose(module._default_scale(-50.0), math.exp(-50.0))
 
 
 def test_more_heads_than_were_proved_are_refused(build: Build) -> None:
