@@ -61,8 +61,8 @@ def _global_tokens(heads: int, n: Expr) -> Boolean:
 
 
 def _dilated(heads: int, n: Expr, step: Expr) -> Boolean:
-    # The tight bound: the next multiple of step inside abs(...) < n * step is (n - 1) * step.
-    near = true if n == oo else Le(Abs(q_pos - kv_idx), (n - 1) * step)
+    # The tight bound: the multiple of step next to n * step, inside abs(...) < n * step.
+    near = true if n == oo else Le(Abs(q_pos - kv_idx), n * step - Abs(step))
     return And(near, _equal(FloorMod(q_pos - kv_idx, step), Integer(0)))
 
 

@@ -94,6 +94,8 @@ MASKS: dict[str, Callable[[int, int, int, int], bool]] = {
     "global_tokens(2)": lambda b, i, p, j: j in (0, 1) or p < 2,
     "dilated(1, 3)": lambda b, i, p, j: j == p,
     "dilated(3, 2)": lambda b, i, p, j: j in (p - 4, p - 2, p, p + 2, p + 4),
+    "dilated(1, n - 5)": lambda b, i, p, j: False,  # abs(q_pos - kv_idx) < -2
+    "dilated(-n, n - 5)": lambda b, i, p, j: abs(p - j) < 6 and (p - j) % 2 == 0,
     "dilated(inf, 4)": lambda b, i, p, j: j in range(p - 400, p + 400, 4),
     "documents(ids)": lambda b, i, p, j: in_document(b, p, j),
 }
