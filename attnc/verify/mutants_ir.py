@@ -103,5 +103,5 @@ class Jury:
                 yield prove_claim(claim, subject)
         yield from check_formulas(self.spec, program)
         for subject in subjects:
-            for claim in claims_of(Tiling(subject.kernel), self.spec):
+            for claim in claims_of(Tiling(subject.kernel)):
                 yield prove_claim(claim, subject)

@@ -18,7 +18,8 @@ from typing import Any
 
 import sympy
 import z3
-from sympy import Basic, Symbol
+from sympy import Basic, Expr, Symbol
+from sympy.core.relational import Relational
 
 from attnc.ir.functions import Clamp, Wide
 from attnc.symbols import FloorDiv, FloorMod, Read, Where
@@ -39,8 +40,6 @@ class Translator:
         self._seen: set[int] = set()
         self._functions: dict[str, Any] = {}
         self._quotients: dict[tuple[int, int], tuple[Term, Term, Term, Term]] = {}
-
-    # ------------------------------------------------------------ terms
 
     def integer(self, name: str) -> Term:
         """An integer constant."""
@@ -80,9 +79,9 @@ class Translator:
         """Translate a formula; its names mean what `resolve` says."""
         if isinstance(formula, Symbol):
             found = resolve(formula.name)
-            if found is None:
-                raise LookupError(f"no value is called {formula.name!r}")
-            return found
+            if found is not None:
+                return found
+            raise LookupError(f"no value is called {formula.name!r}")
         if formula in (sympy.true, sympy.false):
             return self.truth_value(formula is sympy.true)
         if formula.is_number:
@@ -90,14 +89,12 @@ class Translator:
         if isinstance(formula, Read):
             indices = [self.translate(index, resolve, read) for index in formula.indices]
             return read(formula.tensor, indices)
-        if isinstance(formula, sympy.Mul) and any(isinstance(a, sympy.Add) for a in formula.args):
-            spread = sympy.expand_mul(formula, deep=False)  # one atom a product, however written
-            if spread != formula:
-                return self.translate(spread, resolve, read)
         if isinstance(formula, sympy.Mul):
-            special = self._quotient_times_divisor(formula, resolve, read)
+            special = self._special_product(formula, resolve, read)
             if special is not None:
                 return special
+        if isinstance(formula, Relational) and isinstance(formula.lhs, Expr):
+            self._place_among_quotients(formula, resolve, read)
         arguments = [self.translate(argument, resolve, read) for argument in formula.args]
         return self._compose(formula, arguments)
 
@@ -176,8 +173,8 @@ class Translator:
         return z3.ToInt(a / z3.RealVal(str(divisor), self.context))
 
     def _literal(self, value: int | Fraction) -> Term:
-        is_whole = isinstance(value, int)
-        return self.number(value) if is_whole else z3.RealVal(str(value), self.context)
+        whole = isinstance(value, int)
+        return self.number(value) if whole else z3.RealVal(str(value), self.context)
 
     def floor_remainder(self, arguments: list[Term]) -> Term:
         """What floor(a / b) leaves of a."""
@@ -195,12 +192,27 @@ class Translator:
             kind = "int" if z3.is_int(b) else "real"
             quotient = self.apply("floor quotient", [a, b], "int")
             multiple = self.apply("quotient times divisor", [a, b], kind)
-            self._quotients[key] = (a, b, quotient, multiple)
+            self._add_quotient(a, b, quotient, multiple)
             for fact in _of_quotient(*self._quotients[key]):
                 self.assume(fact)
-            for other in list(self._quotients.values())[:-1]:
-                self._order(self._quotients[key], other)
         return self._quotients[key][2:]
+
+    def _place_among_quotients(self, relation: Any, resolve: Resolve, read: ReadOf) -> None:
+        """Order what a quotient by b is compared with: c is the quotient of c * b by b."""
+        quotients = [q for q in relation.atoms(FloorDiv) if not q.args[1].is_number]
+        difference: Any = sympy.expand(relation.lhs - relation.rhs) if quotients else 0
+        for quotient in sorted(quotients, key=str):  # a set has no order
+            factor = difference.coeff(quotient)
+            c, b = quotient - difference * factor, quotient.args[1]
+            if factor in (1, -1) and c.is_integer and not isinstance(c, FloorDiv):
+                parts = (self.translate(part, resolve, read) for part in (c * b, b, c, c * b))
+                self._add_quotient(*parts)
+
+    def _add_quotient(self, a: Term, b: Term, quotient: Term, multiple: Term) -> None:
+        new = (a, b, quotient, multiple)
+        for other in self._quotients.values():
+            self._order(new, other)
+        self._quotients.setdefault((a.get_id(), b.get_id()), new)
 
     def _order(self, one: tuple[Term, ...], other: tuple[Term, ...]) -> None:
         (_, b, q1, m1), (_, c, q2, m2) = one, other
@@ -213,10 +225,12 @@ class Translator:
         )
         self.assume(z3.Implies(b > 0, z3.And(*facts)))
 
-    def _quotient_times_divisor(
-        self, formula: Basic, resolve: Resolve, read: ReadOf
-    ) -> Term | None:
-        """Name c * floor(x / c), so that it is linear."""
+    def _special_product(self, formula: sympy.Mul, resolve: Resolve, read: ReadOf) -> Term | None:
+        """Open sums, for one atom a product; name c * floor(x / c), so that it is linear."""
+        if any(isinstance(factor, sympy.Add) for factor in formula.args):
+            spread = sympy.expand_mul(formula, deep=False)
+            if spread != formula:
+                return self.translate(spread, resolve, read)
         for factor in formula.args:
             if isinstance(factor, FloorDiv) and factor.args[1] in formula.args:
                 if factor.args[1].is_number:

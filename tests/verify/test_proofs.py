@@ -16,10 +16,21 @@ from attnc.driver import lower_spec
 from attnc.ir.nodes import BLOCK_KV, Let, Load, Loop, Program, Store
 from attnc.spec import read_spec
 from attnc.spec.schema import Param, Tensor
-from attnc.symbols import FloorDiv, FloorMod, Read, b, kv_idx, q_idx, q_pos, tensor_symbol
+from attnc.symbols import (
+    FloorDiv,
+    FloorMod,
+    Read,
+    b,
+    kv_idx,
+    kv_len,
+    q_idx,
+    q_len,
+    q_pos,
+    tensor_symbol,
+)
 from attnc.verify import proofs
-from attnc.verify.claims import Tiling
-from attnc.verify.meaning import Place, Subject
+from attnc.verify.claims import Claim, Tiling
+from attnc.verify.meaning import Meaning, Place, Subject
 from attnc.verify.obligations import Obligation
 from attnc.verify.proofs import claims_of, prove
 from attnc.verify.solver_meaning import SolverMeaning
@@ -73,7 +84,7 @@ def test_no_claim_holds_for_want_of_cases(name: str) -> None:
         spec = read_spec(SPECS[0].parent / f"{name}.yaml")
         program = lower_spec(spec)
     kernel = program.kernels[0]
-    for claim in claims_of(Tiling(kernel), spec):
+    for claim in claims_of(Tiling(kernel)):
         m = SolverMeaning(Subject(spec, kernel, 32, 16))
         claim.build(m)
         solver = z3.Solver(ctx=m.z3.context)
@@ -254,6 +265,16 @@ def test_a_quotient_by_less_than_one_may_be_large() -> None:
     assert "loop 1: exactly the visible pairs are selected" in found
 
 
+@pytest.mark.parametrize(
+    "mask", ["kv_idx * q_idx < 8 * n", "kv_idx * n < q_pos * n", "kv_idx // n < 3"]
+)
+def test_tiles_in_vain_are_no_fault_where_the_program_asks_its_columns(mask: str) -> None:
+    spec = spec_of(f"mask: {mask}\nparams: {{n: {{type: int, default: 24}}}}")
+    found = {o.name: o.status for o in prove(spec, lower_spec(spec), SHAPES)}
+    assert set(found.values()) == {"proved"}
+    assert "every visited tile holds a visible pair" not in found
+
+
 def test_a_window_between_params_is_proved() -> None:
     """Rows see keys between two diagonals that need not hold their own."""
     ints = "{left: {type: int, default: 20}, right: {type: int, default: 10}}"
@@ -277,6 +298,39 @@ def test_what_z3_cannot_decide_is_undecided(monkeypatch: pytest.MonkeyPatch) -> 
     found = {o.name: o for o in prove(SPEC, READY, SHAPES)}
     assert found["every visible pair is visited"].status == "undecided"
     assert not found["every visible pair is visited"].ok
+
+
+@pytest.mark.parametrize(
+    ("shapes", "status", "where"),
+    [
+        ([(16, 16), (32, 16)], "refuted", "32x16: "),
+        ([(16, 16), (16, 32)], "undecided", "16x16: "),
+        ([(32, 16), (16, 16)], "refuted", "32x16: "),
+    ],
+)
+def test_a_refutation_is_reported_before_what_is_undecided(
+    monkeypatch: pytest.MonkeyPatch, shapes: list[tuple[int, int]], status: str, where: str
+) -> None:
+    """z3 takes a product for any number at all, so that its counterexample shows nothing."""
+
+    def build(m: Meaning) -> object:
+        if m.subject.block_q == 32:
+            return m.pick("q_len") < 7
+        return m.formula(q_len * kv_len, Place({}, False)) != 7
+
+    monkeypatch.setattr(proofs, "claims_of", lambda *_: [Claim("a claim", build)])
+    (found,) = prove(SPEC, READY, shapes)
+    assert found.status == status
+    assert found.detail.startswith(where)
+
+
+def test_doubt_does_not_cost_much_more_at_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proofs, "EFFORT", 1000)
+    claim = next(c for c in claims_of(Tiling(READY.kernels[0])) if "visited" in c.name)
+    monkeypatch.setattr(proofs, "claims_of", lambda *_: [claim])
+    (one,), (many,) = (prove(SPEC, READY, proofs.EVERY_SHAPE[:n]) for n in (1, 25))
+    assert one.status == many.status == "undecided"
+    assert many.effort < 2 * one.effort
 
 
 # ---------------------------------------------------------------- how formulas are said in z3
@@ -310,6 +364,9 @@ def follows(premise: sympy.Basic, conclusion: sympy.Basic) -> bool:
         (sympy.Eq(FloorMod(q_pos - kv_idx, 3), 0), sympy.Eq(FloorMod(q_pos - kv_idx + 3, 3), 0)),
         (And(WIDTH > 0, q_idx >= kv_idx), FloorDiv(q_idx, WIDTH) >= FloorDiv(kv_idx, WIDTH)),
         (And(WIDTH > 0, q_idx >= 0), WIDTH * FloorDiv(q_idx, WIDTH) <= q_idx),
+        (And(WIDTH > 0, FloorDiv(kv_idx, WIDTH) < 3), kv_idx < 3 * WIDTH),
+        (And(WIDTH > 0, FloorDiv(kv_idx, WIDTH) <= q_idx), kv_idx < q_idx * WIDTH + WIDTH),
+        (And(WIDTH > 0, 2 - FloorDiv(kv_idx, WIDTH) < q_idx), kv_idx >= WIDTH * (3 - q_idx)),
         (sympy.Eq(q_pos, kv_idx), sympy.Eq(Read(IDS, b, q_pos), Read(IDS, b, kv_idx))),
         (kv_idx < 0, sympy.Eq(Read(IDS, b, kv_idx), 0)),
         (Read(BIAS, q_idx, kv_idx) > 1, Read(BIAS, q_idx, kv_idx) > sympy.Rational(1, 2)),
@@ -334,6 +391,8 @@ def test_is_understood(premise: sympy.Basic, conclusion: sympy.Basic) -> None:
             And(LIMIT >= 1, BIAS_HERE < 0),
             FloorDiv(BIAS_HERE, LIMIT) >= BIAS_HERE,
         ),  # -1/2 // 1 is -1
+        (WIDTH < 0, FloorDiv(kv_idx, WIDTH) < -3),
+        (FloorDiv(kv_idx, WIDTH) < 3, kv_idx < 3 * WIDTH),  # width may be negative
         (sympy.Eq(q_pos, kv_idx), sympy.Eq(Read(IDS, b, q_pos), 1)),
     ],
 )
