@@ -70,7 +70,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 10174fce303fa7bf1e69c9426fabe8f29307ace49925c0af0ead2f7202546302
+# sha256 of this file without this line: 75613ee748c654beda170af031df8073b5dabcb9b4fad8f850d7229dcf82a2c3
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -342,8 +342,8 @@ def _dense_results(q, k, v, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = torch.broadcast_to(torch.as_tensor(score - (torch.abs((kv_idx - q_pos)) * torch.where((h < 8), torch.exp2(((-1) - h)), torch.exp2((7.5 - h))))), score.shape)
     visible = torch.broadcast_to(kv_idx <= q_pos, score.shape)
+    logits = torch.broadcast_to(torch.as_tensor(_taken(score, visible) - (torch.abs((kv_idx - q_pos)) * torch.where((h < 8), torch.exp2(((-1) - h)), torch.exp2((7.5 - h))))), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -353,6 +353,13 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -64,7 +64,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 58aed77974e47c56a1fd798e9932a1342887111144f1d8dc84459fd676a5f22f
+# sha256 of this file without this line: 31b3c100404ec7a5dec057933f64e715bdac1fc563e3571e1d6dab07c975538c
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -329,8 +329,8 @@ def _dense_results(q, k, v, scale):
     kv_len = k.shape[2]
     k, v = (x.to(real) for x in (k, v))
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = score
     visible = torch.broadcast_to(torch.tensor(True), score.shape)
+    logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -340,6 +340,13 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

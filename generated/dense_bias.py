@@ -68,7 +68,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 2f4472d54f131c2ecef51031d7e39f2772718fea4098d0583de50d8ef7e15716
+# sha256 of this file without this line: 1bb20f1864c34ce6e1c466aff8c5511b7c18eaee5a19d8921ba4929831638c4c
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -343,8 +343,8 @@ def _dense_results(q, k, v, bias, scale):
     q_idx = torch.arange(q_len, device=q.device).view(1, 1, -1, 1)
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = torch.broadcast_to(torch.as_tensor(_read(bias, h, q_idx, kv_idx) + score), score.shape)
     visible = torch.broadcast_to(torch.tensor(True), score.shape)
+    logits = torch.broadcast_to(torch.as_tensor(_taken(_read(bias, h, q_idx, kv_idx), visible) + _taken(score, visible)), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -354,6 +354,13 @@ def _dense_results(q, k, v, bias, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 def _read(tensor, *indices):

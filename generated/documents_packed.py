@@ -67,7 +67,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 7d1dedb63b1bdb355d0eca252480271831e2ef32e130ddf37f380de7dbd7277a
+# sha256 of this file without this line: 2fa66e6a2670460be3c46c5727fa93751e0bfdf0b18bc03dccf9e6c08c137348
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -334,8 +334,8 @@ def _dense_results(q, k, v, ids, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = score
     visible = torch.broadcast_to((0 <= q_pos) & (_read(ids, b, q_pos) == _read(ids, b, kv_idx)) & (kv_idx <= q_pos), score.shape)
+    logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -345,6 +345,13 @@ def _dense_results(q, k, v, ids, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 def _read(tensor, *indices):

@@ -85,7 +85,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 399f4d87dd79251a17e620c750f12920632ac53939a5689933116dbac56d2235
+# sha256 of this file without this line: 0b49b1e43e18770fddb1d2a110972091678236d6219de8ef427d45a53944ba46
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -387,8 +387,8 @@ def _dense_results(q, k, v, g, radius, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = score
     visible = torch.broadcast_to(((kv_idx <= (q_pos + radius)) & (kv_idx >= g) & ((q_pos - radius) <= kv_idx) & (q_pos >= g)) | (kv_idx < g) | (q_pos < g), score.shape)
+    logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -398,6 +398,13 @@ def _dense_results(q, k, v, g, radius, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -77,7 +77,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 64, "block_kv": 16, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 2543a7c36c0c30a8c1e575e9261dd6a1d1e34bf95633a521a9406c7f9adb57de
+# sha256 of this file without this line: 670c3d922712e7f0cbce19cf9358eb3f998a30e4d10d66cb13dacc9261a1ec18
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -388,8 +388,8 @@ def _dense_results(q, k, v, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = torch.broadcast_to(torch.as_tensor(50 * torch.tanh((0.02 * score))), score.shape)
     visible = torch.broadcast_to((kv_idx <= q_pos) & ((q_pos - 4096) < kv_idx), score.shape)
+    logits = torch.broadcast_to(torch.as_tensor(50 * torch.tanh((0.02 * _taken(score, visible)))), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -399,6 +399,13 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -70,7 +70,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 419084fae70ff996fe156af926129aa94cade263e6a0dcbe8e6a9f5b2a57311d
+# sha256 of this file without this line: 065fe389ae1aae77ea3339e504385eed2faeb936e0d925d3fc2ea6be780f245d
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -365,8 +365,8 @@ def _dense_results(q, k, v, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = score
     visible = torch.broadcast_to(((q_pos // 8192) == (kv_idx // 8192)) & (kv_idx <= q_pos), score.shape)
+    logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -376,6 +376,13 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

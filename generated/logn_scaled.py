@@ -71,7 +71,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: d23f97900ab51779ef0ff2c8be36babf2780b61a9b85b5628af90a0abbb9d92f
+# sha256 of this file without this line: 8e4c66ba91c7e8b3d916402dc0a6a0c55580403fbb1698d6c8e350d0a611fd0b
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -376,8 +376,8 @@ def _dense_results(q, k, v, trained, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = torch.broadcast_to(torch.as_tensor(score * torch.maximum(torch.tensor(1), (torch.log((1 + torch.maximum(torch.tensor(0), q_pos))) / torch.log(trained)))), score.shape)
     visible = torch.broadcast_to(kv_idx <= q_pos, score.shape)
+    logits = torch.broadcast_to(torch.as_tensor(_taken(score, visible) * torch.maximum(torch.tensor(1), (torch.log((1 + torch.maximum(torch.tensor(0), q_pos))) / torch.log(trained)))), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -387,6 +387,13 @@ def _dense_results(q, k, v, trained, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -69,7 +69,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 32, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: cf20cbdd966b12595f6aacb43e3519d0e4ffd868d37f586287137b2cc925d8de
+# sha256 of this file without this line: f9711e9408070bd7ccb7e3e4cf505b5e6f8b3f470c1d418bd6885697eb80ddff
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -352,8 +352,8 @@ def _dense_results(q, k, v, table, scale):
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = torch.broadcast_to(torch.as_tensor(_read(table, h, (torch.minimum(torch.tensor(8), torch.abs((kv_idx - q_pos))) + torch.where((torch.abs((kv_idx - q_pos)) >= 12), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 16), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 23), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 32), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 46), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 64), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 91), 1, 0) + torch.where(((kv_idx - q_pos) > 0), 16, 0))) + score), score.shape)
     visible = torch.broadcast_to(torch.tensor(True), score.shape)
+    logits = torch.broadcast_to(torch.as_tensor(_taken(_read(table, h, (torch.minimum(torch.tensor(8), torch.abs((kv_idx - q_pos))) + torch.where((torch.abs((kv_idx - q_pos)) >= 12), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 16), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 23), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 32), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 46), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 64), 1, 0) + torch.where((torch.abs((kv_idx - q_pos)) >= 91), 1, 0) + torch.where(((kv_idx - q_pos) > 0), 16, 0))), visible) + _taken(score, visible)), score.shape)
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -363,6 +363,13 @@ def _dense_results(q, k, v, table, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 def _read(tensor, *indices):

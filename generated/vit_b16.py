@@ -62,7 +62,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 79c856e7bf2d632295944388e169757a32b744d40b79481a19992a2538bb1b09
+# sha256 of this file without this line: 1578d073dfddf0a9c36bc8892bd1852139bb2f49ef99278ccaaf404843541385
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -327,8 +327,8 @@ def _dense_results(q, k, v, scale):
     kv_len = k.shape[2]
     k, v = (x.to(real) for x in (k, v))
     score = q.to(real) @ k.transpose(2, 3) * scale
-    logits = score
     visible = torch.broadcast_to(torch.tensor(True), score.shape)
+    logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
     lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
     empty = (lse == float("-inf"))[..., None]
@@ -338,6 +338,13 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
+
+
+def _taken(value, *conditions):
+    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
+    for condition in conditions if value.requires_grad else ():
+        value = torch.where(condition, value, value.detach())
+    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

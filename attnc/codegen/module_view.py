@@ -78,6 +78,7 @@ class OutputView:
 class ReferenceView:
     """What the dense reference prints: the formulas as PyTorch, and what they need."""
 
+    plain: bool  # the score is what it was
     score: str
     mask: str
     names: tuple[str, ...]  # positions and lengths that the formulas speak of
@@ -236,10 +237,16 @@ def _accesses(kernel: Kernel) -> list[Load | Store]:
 
 def _reference(interface: Interface) -> ReferenceView:
     text = TorchText()
-    score, mask = (text.print(formula) for formula in (interface.score, interface.mask))
+    mask = text.print(interface.mask)
+    text.taken = ("visible",)
+    score = text.print(interface.score)
     spoken = names_in(interface.score, interface.mask)
     spoken |= {"q_idx"} if "q_pos" in spoken else set()
     order = ("b", "h", "h_kv", "q_idx", "kv_idx", "q_pos", "d", "q_len", "kv_len")
     return ReferenceView(
-        bare(score), bare(mask), tuple(n for n in order if n in spoken), tuple(sorted(text.used))
+        plain=interface.score == symbols.score,
+        score=bare(score),
+        mask=bare(mask),
+        names=tuple(name for name in order if name in spoken),
+        helpers=tuple(sorted(text.used)),
     )

@@ -23,15 +23,20 @@ FUNCTIONS = {
 
 @dataclass
 class TorchText:
-    """Prints formulas over names that are tensors; remembers which helpers the file must define."""
+    """Prints formulas over names that are tensors; remembers which helpers the file must define.
+
+    taken: texts of the conditions under which a part counts.  Elsewhere its derivative may be
+    infinite, and a gradient of 0 times that is NaN: so no gradient passes from there.
+    """
 
     used: set[str] = field(default_factory=set)
+    taken: tuple[str, ...] = ()
 
     def print(self, formula: Basic) -> str:
         """The formula as one expression, in parentheses where it is compound."""
         match formula:
             case Symbol():
-                return str(formula)
+                return self._leaf(formula, str(formula))
             case BooleanTrue() | BooleanFalse():
                 return f"torch.tensor({bool(formula)})"
             case _ if formula.is_number:
@@ -52,6 +57,33 @@ class TorchText:
                 return f"({left} {sign_of(formula)} {right})"
             case _:
                 return self._function(formula)
+
+    def _leaf(self, formula: Expr, text: str) -> str:
+        """What gradients may flow to."""
+        if formula.is_integer or not self.taken:
+            return text
+        self.used.add("taken")
+        return f"_taken({text}, {', '.join(self.taken)})"
+
+    def _within(self, condition: str, formula: Basic) -> str:
+        outer, self.taken = self.taken, (*self.taken, condition)
+        text = self.print(formula)
+        self.taken = outer
+        return text
+
+    def _condition(self, formula: Basic) -> str:
+        outer, self.taken = self.taken, ()
+        text = self.print(formula)
+        self.taken = outer
+        return text
+
+    def _divisor(self, formula: Expr) -> str:
+        """A pair that does not count may divide by zero; torch raises where numbers are whole."""
+        text = self.print(formula)
+        if formula.is_number or formula.is_positive or not formula.is_integer:
+            return text
+        self.used.add("divisor")
+        return f"_divisor({text})"
 
     def _sum(self, formula: Expr) -> str:
         terms = sorted(
@@ -99,7 +131,9 @@ class TorchText:
     def _function(self, formula: Basic) -> str:
         match formula:
             case Where():
-                condition, then, otherwise = (self.print(arg) for arg in formula.args)
+                condition = self._condition(formula.args[0])
+                then = self._within(bare(condition), formula.args[1])
+                otherwise = self._within(f"~{condition}", formula.args[2])
                 return f"torch.where({condition}, {then}, {otherwise})"
             case sympy.Min() | sympy.Max():
                 name = "torch.minimum" if isinstance(formula, sympy.Min) else "torch.maximum"
@@ -112,14 +146,14 @@ class TorchText:
                     text = f"{name}({text}, {arg})"
                 return text
             case FloorDiv(args=(a, b)):
-                quotient = f"{self.print(a)} // {self.print(b)}"
+                quotient = f"{self.print(a)} // {self._divisor(b)}"
                 return f"({quotient})" if a.is_integer and b.is_integer else f"({quotient}).long()"
             case FloorMod(args=(a, b)):
-                return f"({self.print(a)} % {self.print(b)})"
+                return f"({self.print(a)} % {self._divisor(b)})"
             case Read():
                 self.used.add("read")
                 indices = ", ".join(self.print(index) for index in formula.indices)
-                return f"_read({formula.tensor}, {indices})"
+                return self._leaf(formula, f"_read({formula.tensor}, {indices})")
             case _:
                 args = ", ".join(self.print(arg) for arg in formula.args)
                 return f"{FUNCTIONS[type(formula)]}({args})"

@@ -53,7 +53,7 @@ def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
     real = torch.float64 if dtype is torch.float64 else torch.float32
     q, k, v = heads_first(call)
     visible = visible_pairs(call)
-    scores = torch.where(visible, _scores(call, q, k, real), -torch.inf)
+    scores = torch.where(visible, _scores(call, q, k, visible, real), -torch.inf)
     if not scores.shape[-1]:
         scores = scores.new_full((*scores.shape[:-1], 1), -torch.inf)  # a key that nobody sees
         v = v.new_zeros((*v.shape[:2], 1, v.shape[3]))
@@ -92,7 +92,7 @@ def default_scale(call: Call) -> float:
 
 
 def _peak(tensor: Tensor) -> float:
-    finite = tensor[tensor.isfinite()].abs()
+    finite = tensor.detach()[tensor.isfinite()].abs()
     return float(finite.max()) if finite.numel() else 0.0
 
 
@@ -101,10 +101,11 @@ def _summed(call: Call, q: Tensor, k: Tensor, real: torch.dtype) -> Tensor:
     return abs(scale) * (q.to(real).abs() @ _by_query_head(call, k).to(real).abs().mT)
 
 
-def _scores(call: Call, q: Tensor, k: Tensor, real: torch.dtype) -> Tensor:
+def _scores(call: Call, q: Tensor, k: Tensor, visible: Tensor, real: torch.dtype) -> Tensor:
     scale = default_scale(call) if call.scale is None else call.scale
     products = q.to(real) @ _by_query_head(call, k).to(real).mT
-    scores = evaluate(call.spec.score, _meanings(call, real, score=products * scale))
+    meanings = _meanings(call, real, score=products * scale).within(visible)
+    scores = evaluate(call.spec.score, meanings)
     return scores.to(real).expand(products.shape)
 
 

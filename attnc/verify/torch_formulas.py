@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import sympy
 import torch
@@ -33,7 +34,23 @@ class Meanings:
     values: Mapping[str, Tensor]
     tensors: Mapping[str, Tensor]
     real: torch.dtype = torch.float64
+    taken: tuple[Tensor, ...] = ()  # conditions without which a part does not count
     _memo: dict[Basic, Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    def within(self, condition: Tensor) -> Meanings:
+        """The same, but no gradient passes where the condition fails.
+
+        Why: a derivative may be infinite there, and 0 times that is NaN.
+        """
+        if not any(t.requires_grad for t in (*self.values.values(), *self.tensors.values())):
+            return self
+        return replace(self, taken=(*self.taken, condition), _memo={})
+
+    def leaf(self, value: Tensor) -> Tensor:
+        """A value with a gradient only where it counts."""
+        for condition in self.taken if value.requires_grad else ():
+            value = torch.where(condition, value, value.detach())
+        return value
 
 
 def evaluate(formula: Basic, meanings: Meanings) -> Tensor:
@@ -49,15 +66,11 @@ def evaluate(formula: Basic, meanings: Meanings) -> Tensor:
 
 def _evaluate(formula: Basic, meanings: Meanings) -> Tensor:
     if isinstance(formula, sympy.Symbol):
-        return meanings.values[formula.name]
+        return meanings.leaf(meanings.values[formula.name])
     if (constant := _constant(formula, meanings.real)) is not None:
         return constant
-    if isinstance(formula, symbols.Read):
-        return _read(formula, meanings)
-    if isinstance(formula, sympy.Pow):
-        return _power(formula, meanings)
-    if isinstance(formula, sympy.Piecewise):
-        return _piecewise(formula, meanings)
+    if (rule := _RULES.get(formula.func)) is not None:
+        return rule(formula, meanings)
     args = [evaluate(arg, meanings) for arg in formula.args]
     for kind, fold in _FOLDS.items():
         if isinstance(formula, kind):
@@ -89,7 +102,7 @@ def _read(read: symbols.Read, meanings: Meanings) -> Tensor:
     sizes = zip(indices, tensor.shape, strict=True)
     inside = functools.reduce(torch.logical_and, [(i >= 0) & (i < size) for i, size in sizes])
     safe = tuple(torch.where(inside, index, 0) for index in indices)
-    return torch.where(inside, tensor[safe], torch.zeros((), dtype=tensor.dtype))
+    return meanings.leaf(torch.where(inside, tensor[safe], torch.zeros((), dtype=tensor.dtype)))
 
 
 def _power(power: sympy.Pow, meanings: Meanings) -> Tensor:
@@ -102,6 +115,13 @@ def _power(power: sympy.Pow, meanings: Meanings) -> Tensor:
     if power.exp == -1:
         return 1 / base
     return torch.pow(base, exponent.to(meanings.real))
+
+
+def _where(formula: symbols.Where, meanings: Meanings) -> Tensor:
+    condition, then, otherwise = formula.args
+    holds = evaluate(condition, meanings)
+    branches = ((then, holds), (otherwise, ~holds))
+    return torch.where(holds, *_promote(*(evaluate(a, meanings.within(c)) for a, c in branches)))
 
 
 def _piecewise(formula: sympy.Piecewise, meanings: Meanings) -> Tensor:
@@ -133,6 +153,12 @@ def _promoted(function: Fold) -> Fold:
     return lambda a, b: function(*_promote(a, b))
 
 
+_RULES: dict[type[Basic], Callable[[Any, Meanings], Tensor]] = {
+    symbols.Read: _read,
+    symbols.Where: _where,
+    sympy.Pow: _power,
+    sympy.Piecewise: _piecewise,
+}
 _FOLDS: dict[type[Basic], Fold] = {
     sympy.Add: _promoted(torch.add),
     sympy.Mul: _promoted(torch.mul),
@@ -153,7 +179,6 @@ _FUNCTIONS: dict[type[Basic], Callable[..., Tensor]] = {
     symbols.sigmoid: torch.sigmoid,
     symbols.FloorDiv: _floor_divide,
     symbols.FloorMod: _floor_mod,
-    symbols.Where: lambda condition, a, b: torch.where(condition, *_promote(a, b)),
     boolalg.ITE: torch.where,
     boolalg.Not: torch.logical_not,
     sympy.Eq: torch.eq,

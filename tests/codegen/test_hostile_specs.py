@@ -154,6 +154,8 @@ def names_in_functions_that_take_users_names(source: str) -> set[str]:
         "_check_divisor",
         "_tile",
         "_read",
+        "_divisor",
+        "_taken",
         "_check_declared",
         "_no_gradient",
     }
