@@ -1,11 +1,13 @@
 """Keep Triton's interpreter inside the modules that asked for it.
 
-Two faults of the interpreter are contained here (Triton 3.6 to 3.9):
+Three faults of the interpreter are contained here (Triton 3.6 to 3.9):
 * `tl.max` and the rest of Triton's library are decorated when triton is imported, for the
   compiler or for the interpreter, and serve only that one.  Here they learn to serve both.
 * It patches `triton.language` while it runs and does not put all of it back, so that a kernel
   compiled afterwards fails.  Here everything it may touch is noted before a launch and restored
   after it.
+* What it patches, and its one builder, belong to the process, not to a thread. Here one launch
+  waits for another.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -23,13 +26,15 @@ from triton.runtime.jit import JITFunction
 
 from attnc.runtime.accesses import observed
 
+_launching = threading.RLock()
+
 
 class ContainedFunction(InterpretedFunction):
     """An interpreted kernel that leaves no trace in triton.language."""
 
     def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         """Launch, as Triton does."""
-        with _language_restored(), observed(*args, *kwargs.values()):
+        with _launching, _language_restored(), observed(*args, *kwargs.values()):
             return super().run(*args, grid=grid, warmup=warmup, **kwargs)
 
 

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
 from attnc.runtime.loader import SWITCH, cache_folder, load, load_text, store
 
@@ -51,6 +53,16 @@ def test_compiled_and_interpreted_copies_in_one_process(switch: str, tmp_path: P
         env=environment, capture_output=True, text=True, cwd=HANDMADE.parents[2],
     )  # fmt: skip
     assert done.stdout == "both False True\n", done.stderr
+
+
+def test_threads_may_launch_at_once() -> None:
+    """The interpreter patches triton.language for the whole process."""
+    module = load(HANDMADE, interpret=True)
+    q, k, v = torch.randn(1, 4, 9, 32), torch.randn(1, 2, 9, 32), torch.randn(1, 2, 9, 16)
+    expected = module.attention(q, k, v)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: module.attention(q, k, v), range(8)))
+    assert all(torch.equal(out, expected) for out in found)
 
 
 def test_the_switch_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
