@@ -44,7 +44,7 @@ Recompile = Callable[[str, str], Compiled]
 class NotGenerated(UserError):
     """Report a Python file that holds no spec, so that attnc cannot have made it."""
 
-    code = "user/not-ours"
+    code = "user/not-generated"
     message = "{path} has no spec in its header: attnc did not generate it"
 
 

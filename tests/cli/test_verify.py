@@ -172,7 +172,7 @@ def test_a_file_without_a_spec_is_not_ours(here: Path, capsys: pytest.CaptureFix
     (here / "mine.py").write_text("x = 1\n")
     assert main(["verify", "mine.py"]) == 2
     assert capsys.readouterr().err == (
-        "user/not-ours mine.py has no spec in its header: attnc did not generate it\n"
+        "user/not-generated mine.py has no spec in its header: attnc did not generate it\n"
     )
 
 
