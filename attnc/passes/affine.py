@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from itertools import product as pairs
 from math import gcd, lcm
 
 from sympy import Add, Expr, Integer, Mul, Rational, Symbol
@@ -18,6 +19,7 @@ from sympy import Add, Expr, Integer, Mul, Rational, Symbol
 from attnc.symbols import FloorDiv, replaced
 
 Number = int | Fraction
+MOST_TERMS = 16  # of a product that is multiplied out
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,9 @@ class Affine:
 
     terms: Mapping[Expr, Number]
     constant: Number = 0
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.terms.items()), self.constant))
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
@@ -83,22 +88,35 @@ def affine(expr: Expr) -> Affine:
     if isinstance(expr, Add):
         return reduce(Affine.__add__, (affine(arg) for arg in expr.args))
     if isinstance(expr, Mul):
-        return reduce(product, (affine(arg) for arg in expr.args))
+        return _multiplied_out(expr)
     if isinstance(expr, FloorDiv):
         return floor_divide(affine(expr.args[0]), affine(expr.args[1]))
     return Affine({expr: 1})
 
 
+def _multiplied_out(expr: Mul) -> Affine:
+    """A product as the sum it is; one of many terms stays an atom: nothing would solve it."""
+    total = constant(1)
+    for arg in expr.args:
+        total = product(total, affine(arg))
+        if len(total.terms) > MOST_TERMS:
+            return Affine({expr: 1})
+    return total
+
+
 def product(one: Affine, other: Affine) -> Affine:
     """Multiply out."""
-    total = Affine({}, one.constant * other.constant)
-    for atom, factor in one.terms.items():
-        total += Affine({atom: factor * other.constant} if other.constant else {})
-        for second, times in other.terms.items():
-            total += Affine({atom * second: factor * times})
-    return total + Affine(
-        {a: f * one.constant for a, f in other.terms.items()} if one.constant else {}
-    )
+    total: dict[Expr | None, Number] = {}
+    for (a, factor), (b, times) in pairs(_parts(one), _parts(other)):
+        atom = a if b is None else b if a is None else a * b
+        total[atom] = total.get(atom, 0) + factor * times
+    rest = total.pop(None, 0)
+    return Affine({a: f for a, f in total.items() if a is not None and f}, rest)
+
+
+def _parts(form: Affine) -> tuple[tuple[Expr | None, Number], ...]:
+    """Atoms and their coefficients; None is the constant's."""
+    return (*form.terms.items(), (None, form.constant))
 
 
 def floor_divide(one: Affine, by: Affine) -> Affine:

@@ -7,7 +7,7 @@ amounts, a form whose coefficients are all at least 0 is at least 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import gcd
 
@@ -27,6 +27,9 @@ class Box:
     size: Expr
     y: Symbol  # the inner index: 0 <= y < columns
     columns: Expr
+    _implied: dict[tuple[Affine, Affine], bool] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )  # what was asked before: pruning edges asks the same again and again
 
     @property
     def known_nonnegative(self) -> frozenset[Expr]:
@@ -44,14 +47,18 @@ class Box:
             return False
         shared = gcd(*(int(n) for n in form.terms.values()))
         # the atoms' part is a multiple of `shared`, so that only the floor of the rest counts
-        rest = Affine(form.times(Fraction(1, shared)).terms, form.constant // shared)
+        terms = {atom: int(n) // shared for atom, n in form.terms.items()}
+        rest = Affine(terms, form.constant // shared)
         lowest = self._lower_bound(rest)
         # an integer above -1 is at least 0
         return lowest is not None and lowest > -1
 
     def implies(self, smaller: Affine, larger: Affine) -> bool:
         """Whether smaller <= larger holds for every row of the tile."""
-        return self.proves(larger - smaller)
+        asked = smaller, larger
+        if asked not in self._implied:
+            self._implied[asked] = self.proves(larger - smaller)
+        return self._implied[asked]
 
     def _lower_bound(self, form: Affine) -> Number | None:
         form = self._relax_floors(form)

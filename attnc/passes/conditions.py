@@ -4,12 +4,16 @@ not                     is pushed into the relations
 x < y, x == y, x != y   become integers: x - y + 1 <= 0; both ways; either way
 min max abs where       become cases (max(a, b) <= c: both; max(a, b) >= c: either)
 a // c, c a parameter   becomes the case c > 0; the other case is opaque
+
+A condition that falls into more than MOST_CASES cases is opaque: their number doubles with each
+choice, and a sum of many is rarely worth a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import cast
 
 from sympy import ITE, Abs, Expr, Implies, Max, Min, Not, Or, Symbol, Xor, preorder_traversal
@@ -62,6 +66,7 @@ class Opaque:
 
 
 Condition = All | Either | AtMostZero | Divisible | Guard | Opaque
+MOST_CASES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,11 @@ class Reader:
     """Reads sympy conditions; `varying` names what differs within a tile."""
 
     varying: frozenset[str]
+    cases: int = MOST_CASES  # into which what is read may still fall
+
+    def within(self, cases: int) -> Reader:
+        """The reader of each one of some cases."""
+        return replace(self, cases=self.cases // cases)
 
     def read(self, condition: Boolean, holds: bool = True) -> Condition:
         """Bring a condition (or its opposite, where `holds` is false) into normal form."""
@@ -77,6 +87,8 @@ class Reader:
                 return All(()) if bool(condition) is holds else Either(())
             case _ if not self._varies(condition):
                 return Guard(condition if holds else Not(condition))
+            case _ if not self.cases:
+                return Opaque()
             case Not():
                 return self.read(cast(Boolean, condition.args[0]), not holds)
             case And() | Or():
@@ -91,18 +103,26 @@ class Reader:
         parts = cast(tuple[Boolean, ...], condition.args)
         match condition:
             case ITE():
-                test, then, other = parts
-                return self._cases(test, self.read(then, holds), self.read(other, holds))
+                return self._cases(parts[0], (parts[1], holds), (parts[2], holds))
             case Implies():
                 return self.read(Or(Not(parts[0]), parts[1]), holds)
             case Xor():
-                first, rest = parts[0], Xor(*parts[1:])
-                return self._cases(first, self.read(rest, not holds), self.read(rest, holds))
+                rest = Xor(*parts[1:])
+                return self._cases(parts[0], (rest, not holds), (rest, holds))
             case _:
                 return Opaque()
 
-    def _cases(self, test: Boolean, then: Condition, other: Condition) -> Condition:
-        return Either((All((self.read(test), then)), All((self.read(test, False), other))))
+    def _cases(
+        self, test: Boolean, then: tuple[Boolean, bool], other: tuple[Boolean, bool]
+    ) -> Condition:
+        """One of two conditions, each to hold or not."""
+        one = self.within(2)
+        return Either(
+            (
+                All((one.read(test), one.read(*then))),
+                All((one.read(test, False), one.read(*other))),
+            )
+        )
 
     def _relation(self, relation: Relational) -> Condition:
         left, right = relation.args
@@ -120,7 +140,7 @@ class Reader:
         if not (isinstance(left, Boolean) and isinstance(right, Boolean)):
             return Opaque()
         same = sign_of(relation) == "=="
-        return self._cases(left, self.read(right, same), self.read(right, not same))
+        return self._cases(left, (right, same), (right, not same))
 
     def _compare(self, difference: Affine, operator: str) -> Condition:
         match operator:
@@ -154,6 +174,8 @@ class Reader:
         return Opaque() if whole is None else self._at_most_zero(whole + 1)
 
     def _at_most_zero(self, form: Affine) -> Condition:
+        if self._cases_in(form) > self.cases:
+            return Opaque()
         choice = self._outer_choice(form)
         if choice is not None:
             return self._choose(form, choice)
@@ -173,6 +195,12 @@ class Reader:
         parts = (cast(Expr, part) for atom in atoms for part in preorder_traversal(atom))
         return next((part for part in parts if self._is_choice(part)), None)
 
+    def _cases_in(self, form: Affine) -> int:
+        """How many cases a form falls into where none of its choices decides another."""
+        atoms = [atom for atom in form.terms if atom.args and self._varies(atom)]
+        parts = {cast(Expr, part) for atom in atoms for part in preorder_traversal(atom)}
+        return prod(_values(part) for part in parts if self._is_choice(part))
+
     def _is_choice(self, expr: Expr) -> bool:
         return isinstance(expr, Where | Max | Min | Abs) and self._varies(expr)
 
@@ -180,8 +208,9 @@ class Reader:
         if isinstance(choice, Where):
             return self._split(form, choice)
         factor, rest = form.of(choice), form.without(choice)
-        options = (affine(value) for value in _options(choice))
-        parts = tuple(self._at_most_zero(rest + option.times(factor)) for option in options)
+        options = [affine(value) for value in _options(choice)]
+        one = self.within(len(options))
+        parts = tuple(one._at_most_zero(rest + option.times(factor)) for option in options)
         largest = not isinstance(choice, Min)
         return All(parts) if largest is (factor > 0) else Either(parts)
 
@@ -189,9 +218,11 @@ class Reader:
         """One case for each value that a choice can take."""
         whole = form.expr()
         cases: list[Condition] = []
-        for value, condition in _cases_of(choice):
+        values = _cases_of(choice)
+        one = self.within(len(values))
+        for value, condition in values:
             inside = affine(replaced(whole, {choice: value}))
-            cases.append(All((self.read(condition), self._at_most_zero(inside))))
+            cases.append(All((one.read(condition), one._at_most_zero(inside))))
         return Either(tuple(cases))
 
     def _unknown_divisor(self, relation: Relational) -> Symbol | None:
@@ -207,22 +238,27 @@ class Reader:
         return any(name in self.varying for name in names_in(formula))
 
 
+def _values(choice: Expr) -> int:
+    """How many values a max, min, abs or where chooses from."""
+    return 2 if isinstance(choice, Where | Abs) else len(choice.args)
+
+
 def _options(choice: Expr) -> tuple[Expr, ...]:
     """The values of which a max, min or abs is the largest or smallest."""
     values = arguments(choice)
     return (values[0], -values[0]) if isinstance(choice, Abs) else values
 
 
-def _cases_of(choice: Expr) -> Iterable[tuple[Expr, Boolean]]:
+def _cases_of(choice: Expr) -> Sequence[tuple[Expr, Boolean]]:
     if isinstance(choice, Where):
         condition, then, other = choice.args
         return ((then, condition), (other, Not(condition)))
     values = _options(choice)
     least = isinstance(choice, Min)
-    return (
+    return [
         (value, And(*(_ordered(value, other, least) for other in values if other != value)))
         for value in values
-    )
+    ]
 
 
 def _ordered(value: Expr, other: Expr, least: bool) -> Boolean:
