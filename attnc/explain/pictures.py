@@ -106,11 +106,12 @@ def tile_map(tiles: TileCount, across: int, rows: int = 16, columns: int = 64) -
     across: key tiles of a row.
     """
     first = [v for v in tiles.visits if (v.b, v.h) == (0, 0)]
-    step, stride = -(-len(first) // rows), -(-across // columns)
     if not first or not across:
         return []
+    drawn, stride = first[:: -(-len(first) // rows)], -(-across // columns)
+    step = drawn[-1].q_tile // (len(drawn) - 1) if len(drawn) > 1 else 1
     lines = [f"query tiles down ({_every(step)}), key tiles across ({_every(stride)})"]
-    for visit in first[::step]:
+    for visit in drawn:
         cells = "".join(_cell(visit, j, j + stride) for j in range(0, across, stride))
         lines.append(f"{visit.q_tile:>5} {cells}")
     return lines

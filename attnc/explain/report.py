@@ -160,6 +160,8 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
 def _tiles(tiles: TileCount, needed: Needed | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "total": tiles.total,
+        "query_tiles": tiles.differing,
+        "query_tiles_counted": len(tiles.visits),
         "visited": tiles.visited,
         "masked": tiles.masked,
         "unmasked": tiles.unmasked,

@@ -98,6 +98,12 @@ def _tiles(facts: Facts) -> Iterator[str]:
         f"visited {tiles['visited']} of {tiles['total']} ({_percent(tiles['tile_density'])}): "
         f"{tiles['unmasked']} without mask code, {tiles['masked']} with it{visited}"
     )
+    counted, all_of_them = tiles["query_tiles_counted"], tiles["query_tiles"]
+    if counted < all_of_them:
+        yield (
+            f"an estimate, as all counts here that follow from it: {counted} of {all_of_them} "
+            "query tiles were counted, evenly spread"
+        )
     if tiles["needed"] is None:
         low, high = _percent(tiles["density_at_least"]), _percent(tiles["density_at_most"])
         yield (

@@ -1,14 +1,16 @@
 """Count the tiles a READY program visits, from its loop ranges alone: nothing dense, any length.
 
 The ranges are formulas over the tile's number, lengths and params, so counting for a million tokens
-takes a few thousand evaluations of integers.  `needed_tiles` counts by brute force, for small
-sizes, what the loops ought to visit.
+takes a few thousand evaluations of integers.  Of more than MOST_VISITS tiles of queries some are
+counted, evenly spread, each for its neighbours too.  `needed_tiles` counts by brute force, for
+small sizes, what the loops ought to visit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import cast
 
 from sympy import Basic
@@ -35,6 +37,8 @@ from attnc.symbols import Read
 
 Values = dict[str, "Number | list[Number]"]
 BRUTE_FORCE_PAIRS = 2**20  # over all heads that differ: about 0.1 s in plain Python
+MOST_VISITS = 2**14  # counted one by one: a fraction of a second in plain Python
+MOST_HEADS = 64  # of all batch entries, where not every visit is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class TileCount:
     total_pairs: int
     visited_pairs: int
     unmasked_pairs: int
-    visits: tuple[Visit, ...]  # of the heads and batch entries that differ
+    visits: tuple[Visit, ...]  # counted, of the heads and batch entries that differ
+    differing: int  # how many visits there are of these; more than counted: an estimate
 
     @property
     def density(self) -> float:
@@ -203,18 +208,17 @@ def count_tiles(kernel: Kernel, situation: Situation, block_q: int, block_kv: in
     heads = situation.heads if ranges.depends_on("h") else 1
     times = (situation.batch * situation.heads) // (batches * heads) if batches else 0
     down, across = -(-situation.q_len // block_q), -(-situation.kv_len // block_kv)
-    visits = tuple(
-        Visit(b, h, i, ranges.at(b, h, i))
-        for b in range(batches)
-        for h in range(heads)
-        for i in range(down)
-    )
+    visits: list[Visit] = []
     counted = {True: [0, 0], False: [0, 0]}  # masked -> tiles, pairs
-    for visit in visits:
-        rows = min(block_q, situation.q_len - visit.q_tile * block_q)
+    for places, tiles in _groups(batches * heads, down):
+        b, h = divmod(places[0], heads)
+        visit = Visit(b, h, tiles[len(tiles) // 2], ranges.at(b, h, tiles[len(tiles) // 2]))
+        visits.append(visit)
+        rows = min(tiles.stop * block_q, situation.q_len) - tiles.start * block_q
         for one in visit.ranges:
-            counted[one.masked][0] += one.tiles
-            counted[one.masked][1] += rows * _columns(one, block_kv, situation.kv_len)
+            columns = _columns(one, block_kv, situation.kv_len)
+            counted[one.masked][0] += len(places) * len(tiles) * one.tiles
+            counted[one.masked][1] += len(places) * rows * columns
     copies = situation.batch * situation.heads
     return TileCount(
         total=down * across * copies,
@@ -224,8 +228,28 @@ def count_tiles(kernel: Kernel, situation: Situation, block_q: int, block_kv: in
         total_pairs=situation.q_len * situation.kv_len * copies,
         visited_pairs=(counted[True][1] + counted[False][1]) * times,
         unmasked_pairs=counted[False][1] * times,
-        visits=visits,
+        visits=tuple(visits),
+        differing=batches * heads * down,
     )
+
+
+def _groups(places: int, tiles: int) -> Iterator[tuple[range, range]]:
+    """Heads of batch entries, and tiles of queries, that one visit stands for: few or itself."""
+    if places * tiles <= MOST_VISITS:
+        return product(_parts(range(places), places), _parts(range(tiles), tiles))
+    some = _parts(range(places), MOST_HEADS)
+    most = MOST_VISITS // len(some)
+    if tiles <= most:
+        return product(some, _parts(range(tiles), tiles))
+    # the first and the last stand for themselves alone: there a mask is like nowhere else
+    inner = _parts(range(1, tiles - 1), most - 2)
+    return product(some, (range(1), *inner, range(tiles - 1, tiles)))
+
+
+def _parts(whole: range, most: int) -> list[range]:
+    """Cut a range into parts of one length, at most so many."""
+    step = max(1, -(-len(whole) // max(1, most)))
+    return [whole[start : start + step] for start in range(0, len(whole), step)]
 
 
 def _columns(one: Range, block_kv: int, kv_len: int) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnc.driver import lower_spec
+from attnc.explain import tiles as tiles_module
 from attnc.explain.situation import situation_of
 from attnc.explain.tiles import count_tiles, needed_tiles
 from attnc.spec import read_spec
@@ -88,3 +89,26 @@ def test_a_million_tokens_without_anything_dense() -> None:
     # a tile of 128 queries reaches 4095 keys back: 66 tiles of 64 keys, fewer for the first 32
     assert found.visited == 4 * sum(min(2 * i + 2, 66) for i in range(2**20 // 128))
     assert needed_tiles(spec, at, 128, 64) is None
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_an_estimate_is_close_and_says_that_it_is_one(
+    mask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, program = lowered(f"mask: {mask}\n" if mask != "true" else "")
+    at = situation_of(spec, 2, 5000, 5000)
+    exact = count_tiles(program.kernels[0], at, 16, 16)
+    monkeypatch.setattr(tiles_module, "MOST_VISITS", 128)
+    found = count_tiles(program.kernels[0], at, 16, 16)
+    assert len(exact.visits) == exact.differing == found.differing
+    assert 64 < len(found.visits) <= 128
+    assert found.visited == pytest.approx(exact.visited, rel=0.02)
+    assert found.visited_pairs == pytest.approx(exact.visited_pairs, rel=0.02)
+
+
+def test_the_longest_call_of_many_heads_is_estimated_at_once() -> None:
+    spec, program = lowered("mask: kv_idx <= q_idx + h\n")
+    at = situation_of(spec, 2**30, 2**30, 2**30)
+    found = count_tiles(program.kernels[0], at, 128, 64)
+    assert len(found.visits) <= tiles_module.MOST_VISITS < found.differing
+    assert found.visited_area == pytest.approx(0.5, abs=1e-6)
