@@ -146,8 +146,10 @@ class TorchText:
                     text = f"{name}({text}, {arg})"
                 return text
             case FloorDiv(args=(a, b)):
-                quotient = f"{self.print(a)} // {self._divisor(b)}"
-                return f"({quotient})" if a.is_integer and b.is_integer else f"({quotient}).long()"
+                above, below = self.print(a), self._divisor(b)
+                if a.is_integer and b.is_integer:
+                    return f"({above} // {below})"
+                return f"torch.floor({above} / {below}).clamp(-(2**62), 2**62).long()"
             case FloorMod(args=(a, b)):
                 return f"({self.print(a)} % {self._divisor(b)})"
             case Read():

@@ -199,4 +199,7 @@ def _real_floor(printer: Printer, a: Expr, b: Expr, divides: bool, order: Order)
         printer.used.add("real_mod")
         return call(printer, "real_mod", [a, b], order, real=True)
     printer.used.add("real_floor")
-    return call(printer, "real_floor", [a / b], order, real=True)
+    whole = call(printer, "real_floor", [a / b], order, real=True)
+    if printer.is_long(FloorDiv(a, b)):
+        return whole
+    return Text(f"tl.cast({whole.text}, tl.int32)", ATOM, whole.axes)

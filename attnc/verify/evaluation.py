@@ -108,8 +108,10 @@ def _power(base: Array, exponent: Array) -> Array:
 
 
 def _floor_divide(a: Array, b: Array) -> Array:
-    quotient = np.floor_divide(a, b)
-    return quotient.astype(np.int64) if np.all(np.isfinite(quotient)) else quotient
+    if np.issubdtype(np.result_type(a, b), np.integer):
+        return np.floor_divide(a, b)
+    quotient = np.clip(np.floor(np.divide(a, b)), -(2.0**62), 2.0**62)
+    return quotient if np.any(np.isnan(quotient)) else quotient.astype(np.int64)
 
 
 def _add(*terms: Array) -> Array:

@@ -20,6 +20,8 @@ from torch import Tensor
 
 from attnc import symbols
 
+FURTHEST = 2**62  # a floor further out stands there: a cast of what 64 bits lack has no meaning
+
 Fold = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -134,9 +136,10 @@ def _piecewise(formula: sympy.Piecewise, meanings: Meanings) -> Tensor:
 
 def _floor_divide(a: Tensor, b: Tensor) -> Tensor:
     a, b = _promote(a, b)
-    if not a.is_floating_point():
-        b = torch.where(b == 0, 1, b)  # a hidden pair may divide by zero, but must not raise
-    return torch.div(a, b, rounding_mode="floor").to(torch.int64)
+    if a.is_floating_point():
+        return torch.floor(a / b).clamp(-FURTHEST, FURTHEST).to(torch.int64)
+    b = torch.where(b == 0, 1, b)  # a hidden pair may divide by zero, but must not raise
+    return torch.div(a, b, rounding_mode="floor")
 
 
 def _floor_mod(a: Tensor, b: Tensor) -> Tensor:
