@@ -185,7 +185,7 @@ def _clamped(m: Meaning, first: Term, value: Term, last: Term) -> Term:
 
 @cache
 def edges(mask: Basic, index: Symbol) -> tuple[Expr, ...]:
-    """Positions along an axis at which a part of the mask changes, and their neighbours."""
+    """Positions along an axis at which a part of the mask just holds, as its relations stand."""
     found: list[Expr] = []
     relations: list[Any] = sorted(mask.atoms(Relational), key=str)  # a set has no order
     for relation in relations:
@@ -193,5 +193,6 @@ def edges(mask: Basic, index: Symbol) -> tuple[Expr, ...]:
         slope = difference.coeff(index)
         rest = difference - slope * index
         if slope in (1, -1) and rest.is_integer and not rest.has(index):
-            found += [-rest / slope + step for step in (-1, 0, 1)]
+            reached = isinstance(relation, sympy.Le | sympy.Ge | sympy.Eq)
+            found += [-rest / slope + step for step in ((0,) if reached else (-1, 1))]
     return tuple(dict.fromkeys(found))
