@@ -42,7 +42,9 @@ class _Integers:
         """Whether a formula is computed in integers."""
         if isinstance(formula, Symbol):
             return self.dtypes.get(formula.name, "i32" if formula.is_integer else "f32") == "i32"
-        if isinstance(formula, FloorDiv | FloorMod | Clamp | Add | Mul | sympy.Max | sympy.Min):
+        if isinstance(formula, FloorDiv):  # that of a real is kept in 32 bits, too
+            return all(self.whole(arg) for arg in formula.args if arg.is_integer)
+        if isinstance(formula, FloorMod | Clamp | Add | Mul | sympy.Max | sympy.Min):
             return all(self.whole(arg) for arg in formula.args)
         if isinstance(formula, Where):
             return all(self.whole(arg) for arg in formula.args[1:])

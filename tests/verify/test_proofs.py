@@ -13,6 +13,7 @@ import z3
 from sympy import And, Integer, Ne, Or, Symbol, true
 
 from attnc.driver import lower_spec
+from attnc.ir.functions import without_wide
 from attnc.ir.nodes import BLOCK_KV, Let, Load, Loop, Program, Store
 from attnc.spec import read_spec
 from attnc.spec.schema import Param, Tensor
@@ -246,6 +247,20 @@ def test_what_wraps_may_not_reach_other_rows() -> None:
 
     found = unproved(edit(program, ask_all), spec)
     assert found["loop 0: integers fit 32 bits"].status == "refuted"
+
+
+def test_the_floor_of_a_real_must_fit_as_well() -> None:
+    spec = spec_of("mask: kv_idx <= x * kv_idx // 1\nparams: {x: {type: float, default: 2}}")
+    program = lower_spec(spec)
+    assert unproved(program, spec) == {}
+
+    def in_32_bits(stmt):
+        if isinstance(stmt, Let) and stmt.name == "visible":
+            return replace(stmt, value=replace(stmt.value, expr=without_wide(stmt.value.expr)))
+        return stmt
+
+    found = unproved(edit(program, in_32_bits), spec)
+    assert found["loop 0: integers fit 32 bits"].status != "proved"
 
 
 def test_chunks_of_a_param_are_proved_in_the_smallest_tiles() -> None:
