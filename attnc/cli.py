@@ -9,12 +9,14 @@ when it is asked for, so `attnc schema` never pays for sympy's passes or `compil
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import errno
 import gc
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -216,8 +218,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return WRONG_INPUT
 
 
+def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Deliver an interrupt anew that hit a finalizer (z3 has thousands), where Python drops it."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        # a moment later: from here it would end in this hook, unseen again
+        threading.Timer(0.05, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)
+
+
 def entry() -> NoReturn:
     """Run as a process of its own, quiet when a pipe's reader leaves or the user interrupts."""
+    sys.unraisablehook = _interrupt_again
     gc.disable()  # collecting while sympy is imported costs a fifth of a short command's time
     try:
         status = main()

@@ -133,7 +133,7 @@ def _attempt(claim: Claim, subject: Subject, seeds: tuple[int, ...]) -> Obligati
         solver.set("rlimit", EFFORT)
         solver.set("random_seed", seed)
         solver.add(*meaning.hypotheses, *meaning.z3.facts, meaning.negate(conclusion))
-        answer = solver.check()
+        answer = _answer(solver)
         effort += int(solver.statistics().get_key_value("rlimit count"))
         if answer != z3.unknown:
             break
@@ -145,6 +145,14 @@ def _attempt(claim: Claim, subject: Subject, seeds: tuple[int, ...]) -> Obligati
     return Obligation(claim.name, status, detail, effort)
 
 
+def _answer(solver: z3.Solver) -> z3.CheckSatResult:
+    """What z3 says; it catches the user's interrupt, and calls that unknown."""
+    answer = solver.check()
+    if answer == z3.unknown and solver.reason_unknown() == "interrupted from keyboard":
+        raise KeyboardInterrupt
+    return answer
+
+
 def _readable_model(meaning: SolverMeaning, solver: z3.Solver) -> Any:
     """A counterexample with small numbers if there is one."""
     model = solver.model()
@@ -153,7 +161,7 @@ def _readable_model(meaning: SolverMeaning, solver: z3.Solver) -> Any:
         limit = SMALL_LENGTH if name in ("q_len", "kv_len") else SMALL_PARAM
         if z3.is_int(term) and meaning.subject.limits(name) is not None:
             solver.add(-limit <= term, term <= limit)
-    small = solver.model() if solver.check() == z3.sat else model
+    small = solver.model() if _answer(solver) == z3.sat else model
     solver.pop()
     return small
 

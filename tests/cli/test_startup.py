@@ -75,3 +75,20 @@ def test_a_full_disk_is_told_in_a_line(here: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("user/cannot-write cannot write the output: No space left")
     assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_that_hits_a_finalizer_is_not_lost(here: Path) -> None:
+    text = (
+        "import time\n"
+        "from attnc import cli\n"
+        "class Finalized:\n"
+        "    def __del__(self):\n"
+        "        raise KeyboardInterrupt\n"
+        "def main():\n"
+        "    Finalized()\n"
+        "    time.sleep(60)\n"
+        "cli.main = main\n"
+        "cli.entry()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sympy
@@ -420,3 +424,15 @@ def test_every_shape_that_a_launcher_accepts_is_proved() -> None:
     assert fields is not None
     accepted = eval(fields[1])  # the launcher's own table
     assert set(proofs.EVERY_SHAPE) == set(product(accepted["block_q"], accepted["block_kv"]))
+
+
+def test_an_interrupt_in_the_solver_is_no_undecided_claim() -> None:
+    def hard(meaning: Meaning) -> Any:
+        assert isinstance(meaning, SolverMeaning)
+        x, y, z = z3.Ints("x y z", ctx=meaning.z3.context)
+        return z3.Not(z3.And(x**3 + y**3 + z**3 == 114, x > 2, y < -9, z != 0))
+
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        proofs.prove_claim(Claim("hard", hard), Subject(SPEC, READY.kernels[0], 32, 16))
