@@ -18,6 +18,14 @@ class StrayAccess(Exception):
     """A launch would have read or written outside of every tensor it was given."""
 
 
+class Launch(Exception):
+    """A launch that was asked for and not made."""
+
+    def __init__(self, grid: tuple[int, ...]) -> None:
+        super().__init__(f"would launch a grid of {' x '.join(map(str, grid))} programs")
+        self.grid = grid
+
+
 _watching = 0
 
 
@@ -30,6 +38,21 @@ def refuse_stray_accesses() -> Iterator[None]:
         yield
     finally:
         _watching -= 1
+
+
+@contextlib.contextmanager
+def stop_at_launch() -> Iterator[None]:
+    """Make an interpreted launch inside the block raise Launch before its first program."""
+
+    def stop(*grid: int) -> None:
+        raise Launch(grid)
+
+    builder = vars(interpreter.interpreter_builder)
+    builder["set_grid_dim"] = stop
+    try:
+        yield
+    finally:
+        del builder["set_grid_dim"]
 
 
 @contextlib.contextmanager

@@ -21,13 +21,17 @@ MANY = 8  # heads above which one batch entry must do
 TILE_STEPS = 300  # what a check size may cost in the interpreter: tiles of 64 x 64 x 64
 SMALL = (32, 32)
 TALL = (16, 64)
+TINY = (16, 16)
+LARGE = 64  # of an int param: whole tiles of 16 x 16 lie within
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One call, with NaN around its tensors and in keys and queries that nothing sees.
 
-    storage: packed | transposed | sliced | expanded.  twist: none | infinite bias | wild indices.
+    storage: packed | transposed | sliced | expanded; far: every stride but a head dim's takes
+    offsets past 32 bits; wide NAME: the offsets within a tile of q, k, v, out or lse do.
+    twist: none | infinite bias | wild indices.
     magnitude: factor on q, so that scores grow by it.  tiles: block_q, block_kv; None means the
     default schedule.
     """
@@ -48,6 +52,11 @@ class Case:
     repeated: bool = False  # run again, and without the NaNs: the same bits each time
 
     @property
+    def apart(self) -> bool:
+        """Whether it is about 64-bit offsets, which torch itself computes for the dense path."""
+        return self.storage.startswith(("far", "wide"))
+
+    @property
     def cruel(self) -> bool:
         """Whether its inputs are so extreme that a user's formula may have no value there."""
         return self.twist != "none" or self.magnitude != 1 or self.scale is not None
@@ -56,6 +65,7 @@ class Case:
 def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
     """List the cases that fit a spec, in a fixed order with fixed seeds."""
     drafts = [*_check_cases(spec), *_size_cases(), *_cruel_cases(spec), *_far_cases(spec)]
+    drafts += [*_large_cases(spec), *_apart_cases(spec)]
     variations = cycle(_param_variations(spec))
     heads = spec.heads_kv if spec.fixes_heads else 0
     finished = []
@@ -89,7 +99,7 @@ def _size_cases() -> Iterator[Case]:
     yield Case("tails", 1, 2, 65, 97, "fp32", TALL)
     yield Case("more queries than keys", 1, 1, 70, 45, "fp32", SMALL)
     yield Case("more queries than keys", 1, 1, 70, 45, "bf16")
-    yield Case("tile borders", 1, 1, 64, 96, "fp32", SMALL)
+    yield Case("tile borders", 1, 1, 64, 96, "fp32", TINY)
     yield Case("one query", 2, 1, 1, 75, "fp16")
     yield Case("one key", 1, 1, 40, 1, "fp32", SMALL)
     yield Case("one of each", 1, 2, 1, 1, "bf16")
@@ -123,6 +133,24 @@ def _far_cases(spec: AttentionSpec) -> Iterator[Case]:
         yield Case(f"decode past {constant}", 1, 1, 1, constant + 2, next(dtypes))
 
 
+def _large_cases(spec: AttentionSpec) -> Iterator[Case]:
+    """Each int param so large that tiles without a mask lie inside of what it bounds."""
+    usual = _param_variations(spec)[1]
+    for param in spec.params:
+        if param.kind == "int" and not _is_exponent(spec, param):
+            params = tuple((dict(usual) | {param.name: LARGE}).items())
+            yield Case(f"large {param.name}", 1, 1, 40, 90, "fp16", TINY, params=params)
+
+
+def _apart_cases(spec: AttentionSpec) -> Iterator[Case]:
+    usual = _param_variations(spec)[1]
+    yield Case("far entries", 3, 3, 1, 5, "fp16", TINY, "far", params=usual)
+    yield Case("far rows", 1, 1, 33, 33, "fp16", TINY, "far", params=usual)
+    heads = spec.heads_q if spec.fixes_heads else spec.group
+    for name in ("q", "k", "v", "out", *spec.outputs) if heads <= MANY else ():
+        yield Case(f"wide {name}", 1, 1, 16, 16, "fp16", TINY, f"wide {name}", params=usual)
+
+
 def _integers(spec: AttentionSpec) -> Iterator[int]:
     for formula in (spec.mask, spec.score):
         for number in formula.atoms(sympy.Integer):
@@ -143,11 +171,16 @@ def _values(spec: AttentionSpec, param: Param) -> list[int | float]:
         start = 0.7 if default is None else float(default)
         return [start, start * 0.5, start * 1.5]
     start = 8 if default is None else int(default)
-    formulas = (spec.mask, spec.score, spec.scale)
-    if _occurs(param, [node for f in formulas for node in f.atoms(sympy.Pow, sympy.log)]):
+    if _is_exponent(spec, param):
         return [3, start, 20]  # one over log(1) means nothing
+    formulas = (spec.mask, spec.score, spec.scale)
     divisors = [node.args[1] for f in formulas for node in f.atoms(FloorDiv, FloorMod)]
     return [3, start, 1, 20, 6] if _occurs(param, divisors) else [3, start, 0, 20, -2]
+
+
+def _is_exponent(spec: AttentionSpec, param: Param) -> bool:
+    formulas = (spec.mask, spec.score, spec.scale)
+    return _occurs(param, [node for f in formulas for node in f.atoms(sympy.Pow, sympy.log)])
 
 
 def _occurs(param: Param, formulas: Iterable[sympy.Basic]) -> bool:

@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnc.verify.far_memory import spread
+
 CANARY = 101.0  # fits every dtype
 MARGIN = 2**16  # elements before and after
 
 
+Lay = Callable[[Sequence[int]], Sequence[int] | None]
+
+
 @dataclass(slots=True)
 class Watch:
-    """Remembers what was allocated."""
+    """Remembers what was allocated.  lay: strides of a shape that shall lie apart; None packs."""
 
+    lay: Lay
     buffers: list[Tensor] = field(default_factory=list)
 
     def allocate(self, shape: Sequence[int], dtype: torch.dtype, device: Any) -> Tensor:
-        """Allocate a contiguous tensor between canaries; floats start as NaN."""
+        """Allocate a tensor, a contiguous one between canaries; floats start as NaN."""
+        if strides := self.lay(shape):
+            apart = spread(shape, strides, dtype)
+            return apart.fill_(torch.nan) if dtype.is_floating_point and all(strides) else apart
         count = math.prod(shape)
         buffer = torch.full((count + 2 * MARGIN,), CANARY, dtype=dtype, device=device)
         self.buffers.append(buffer)
@@ -47,9 +56,9 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watch() -> Iterator[Watch]:
+def watch(lay: Lay = lambda shape: None) -> Iterator[Watch]:
     """Watch what is allocated by torch.empty, empty_like, empty_strided and Tensor.new_empty."""
-    watched = Watch()
+    watched = Watch(lay)
     empty, empty_like, empty_strided = torch.empty, torch.empty_like, torch.empty_strided
 
     def like(tensor: Tensor, dtype: torch.dtype | None = None, **options: Any) -> Tensor:

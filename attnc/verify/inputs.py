@@ -12,6 +12,7 @@ from torch import Tensor
 from attnc.spec.schema import AttentionSpec
 from attnc.spec.schema import Tensor as DeclaredTensor
 from attnc.verify.cases import Case
+from attnc.verify.far_memory import far_strides, spread, wide_strides
 from attnc.verify.reference import Call, visible_pairs
 
 DTYPES = {
@@ -51,8 +52,30 @@ def build_call(
     return Call(spec, stored, dict(case.params), case.scale)
 
 
+def crowded_call(spec: AttentionSpec) -> Call:
+    """A call with more batch entries and heads than a grid has room for, on one element each."""
+    heads_kv = spec.heads_kv if spec.fixes_heads else 1
+    batch = 2**31 // (heads_kv * spec.group) + 1
+    sizes = _sizes(spec, Case("crowd", batch, heads_kv, 1, 1, "fp16"))
+    shapes = _shapes(spec, sizes)
+    if spec.layout == "bshd":
+        shapes = {name: (b, s, h, d) for name, (b, h, s, d) in shapes.items()}
+    tensors = {name: torch.zeros((), dtype=torch.float16).expand(shapes[name]) for name in shapes}
+    for tensor in spec.tensors:
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in tensor.shape]
+        tensors[tensor.name] = torch.zeros((), dtype=DTYPES[tensor.dtype]).expand(shape)
+    if spec.head_gate:
+        tensors["head_gate"] = torch.ones(sizes["heads"])
+    params = {param.name: 1 if param.default is None else param.default for param in spec.params}
+    return Call(spec, tensors, params, None)
+
+
 def store(values: Tensor, storage: str, name: str = "") -> Tensor:
     """Lay `values` out as `storage` says, in a buffer of NaN (integers: the largest)."""
+    if storage == "far":
+        return spread(values.shape, far_strides(values.shape), values.dtype).copy_(values)
+    if storage == f"wide {name}":
+        return spread(values.shape, wide_strides(values.shape), values.dtype).copy_(values)
     if storage == "expanded" and name in "qkv":
         return _inside_margin(values[:1, :1], (0, 1, 2, 3)).expand(values.shape)
     if storage == "sliced":
@@ -111,14 +134,17 @@ def _sizes(spec: AttentionSpec, case: Case) -> dict[str, int]:
     }
 
 
+def _shapes(spec: AttentionSpec, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    queries = (sizes["batch"], sizes["heads"], sizes["q_len"])
+    keys = (sizes["batch"], sizes["kv_heads"], sizes["kv_len"])
+    dim = spec.head_dim_qk
+    return {"q": (*queries, dim), "k": (*keys, dim), "v": (*keys, spec.head_dim_v)}
+
+
 def _query_key_value(
     spec: AttentionSpec, case: Case, sizes: Mapping[str, int], draw: torch.Generator
 ) -> dict[str, Tensor]:
-    shapes = {
-        "q": (case.batch, sizes["heads"], case.q_len, spec.head_dim_qk),
-        "k": (case.batch, case.heads_kv, case.kv_len, spec.head_dim_qk),
-        "v": (case.batch, case.heads_kv, case.kv_len, spec.head_dim_v),
-    }
+    shapes = _shapes(spec, sizes)
     values = {name: torch.randn(shape, generator=draw) for name, shape in shapes.items()}
     values["q"] *= case.magnitude
     if case.storage == "expanded":

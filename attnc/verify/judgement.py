@@ -124,7 +124,7 @@ def _measured(spec: AttentionSpec, source: str, mutants: bool, progress: Progres
         source,
         (),
         kernels,
-        tuple(scan(source)),
+        tuple(scan(source, spec.fp32_dot)),
         checks=checks_of(rows),
         mutants=faults,
     )

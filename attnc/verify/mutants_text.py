@@ -7,7 +7,6 @@ has edited.  The numbers judge it.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
 from attnc.verify.inputs import build_call
-from attnc.verify.numbers import judge
+from attnc.verify.numbers import CROWD, judge, judge_grid
 from attnc.verify.reference import visible_pairs
-from attnc.verify.scan import scan
-from attnc.verify.ways import Misbehaved, contained
+from attnc.verify.scan import kernels_of, scan
+from attnc.verify.ways import Misbehaved, Way, contained
 
 EMPTY = 'float\\("-inf"\\)'  # as a pattern
 
@@ -30,8 +29,8 @@ class TextMutant:
     """A fault: every match of `pattern` inside a kernel becomes `replacement`.
 
     `needs_empty_rows`: without a row that sees nothing, beside rows that see something, the faulty
-    text means the same.  `ways`: those that the fault is on; where the kernels are on none of them,
-    the pattern is for the text outside the kernels.
+    text means the same.  `ways`: those that the fault is on.  `beside`: the pattern is for the text
+    outside the kernels.
     """
 
     name: str
@@ -39,13 +38,14 @@ class TextMutant:
     replacement: str
     needs_empty_rows: bool = False
     ways: tuple[str, ...] = ("interpreter",)
+    beside: bool = False
 
     def apply(self, source: str) -> str | None:
         """The faulty text, or None where there is nothing to make faulty."""
         lines = source.splitlines(keepends=True)
         kernels = _kernels(source)
-        inside = "interpreter" in self.ways
-        for first, last in reversed(kernels if inside else _between(kernels, len(lines))):
+        places = _between(kernels, len(lines)) if self.beside else kernels
+        for first, last in reversed(places):
             text = "".join(lines[first:last])
             faulty = re.sub(self.pattern, self.replacement, text, flags=re.MULTILINE)
             lines[first:last] = [faulty]
@@ -74,7 +74,7 @@ def _unguarded(name: str) -> str:
 
 def _beside(name: str, pattern: str, replacement: str) -> TextMutant:
     """A fault of the dense path or the operator's fake."""
-    return TextMutant(name, pattern, replacement, ways=("cpu", "reference"))
+    return TextMutant(name, pattern, replacement, ways=("cpu", "reference"), beside=True)
 
 
 M = TextMutant
@@ -123,6 +123,11 @@ CATALOGUE: tuple[TextMutant, ...] = (
     M("key head not shared", r"h_kv = h // \d+", "h_kv = h"),
     M("batch entry forgotten", r"(k_ptr|v_ptr) \+ tl\.cast\(b, tl\.int64\) \*", r"\1 + 0 *"),
     M("head gate forgotten", r"(\w+) \* head_gate\b", r"\1"),
+    M("offsets in 32 bits", r"tl\.cast\((\w+), tl\.int64\)|\.to\(tl\.int64\)", r"\1"),
+    M("products in TF32", r'input_precision="ieee"', 'input_precision="tf32"'),
+    # the launcher
+    M("offsets in a tile in 32 bits", r"(reach <) 2\*\*31", r"\1 2**62", beside=True),
+    M("no end of the grid", r"(programs >=) 2\*\*31", r"\1 2**62", beside=True),
     # the dense path, which a CPU takes outside the interpreter
     _beside("dense: border hidden", r"^( +visible = .*?\bkv_idx )<=", r"\1<"),
     _beside(
@@ -171,7 +176,7 @@ def campaign(
 
 
 def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]) -> MutantRow:
-    if findings := scan(faulty):
+    if findings := scan(faulty, spec.fp32_dot):
         return MutantRow(mutant.name, "killed", f"reading the source: {findings[0]}")
     try:
         with contained():
@@ -179,6 +184,8 @@ def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]
             module = load_text(faulty, f"{spec.name}_mutant", interpret=interpret)
     except Misbehaved as error:
         return MutantRow(mutant.name, "killed", f"does not load: {error}")
+    if (grid := judge_grid(spec, Way(module, mutant.ways[0]))).problem:
+        return MutantRow(mutant.name, "killed", f"{CROWD}: {grid.problem}")
     for case, way in product(cases, mutant.ways):
         for comparison in judge(spec, module, case, way):
             if not comparison.ok:
@@ -199,13 +206,8 @@ def _mixes_empty_rows(spec: AttentionSpec, case: Case) -> bool:
 
 
 def _kernels(source: str) -> list[tuple[int, int]]:
-    """The lines of every @triton.jit function, in order."""
-    return [
-        (node.lineno - 1, node.end_lineno or node.lineno)
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef)
-        and any(ast.unparse(line).startswith("triton.jit") for line in node.decorator_list)
-    ]
+    """The lines of every kernel, in order."""
+    return [(node.lineno - 1, node.end_lineno or node.lineno) for node in kernels_of(source)]
 
 
 def _between(ranges: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from unittest import mock
 
 import numpy as np
 from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from attnc.runtime.accesses import refuse_stray_accesses
+from attnc.runtime.accesses import Launch, refuse_stray_accesses, stop_at_launch
 from attnc.verify.cases import Case
+from attnc.verify.far_memory import far_strides, wide_strides
 from attnc.verify.guards import watch
 from attnc.verify.reference import Call
 
@@ -86,9 +88,47 @@ def run(way: Way, call: Call, case: Case) -> Answer:
 
     Raises: Misbehaved.
     """
-    with contained(), watch() as watched, refuse_stray_accesses(), _quiet():
+
+    def lay(shape: Sequence[int]) -> Sequence[int] | None:
+        return _strides(shape, case.storage, call.spec.layout)
+
+    with contained(), watch(lay) as watched, refuse_stray_accesses(), _quiet():
         answer = _ask(way, call.tensors, call, case)
     return Answer(answer.out, answer.lse, watched.overrun)
+
+
+def launch_of(way: Way, call: Call) -> tuple[int, ...] | None:
+    """The grid that a call would launch; None where the module refuses the call by a ValueError.
+
+    Results take no memory, and no program runs.  Raises: Misbehaved.
+    """
+    apart = mock.patch.object(way.module, "INTERPRETER_UPCASTS_BF16", False, create=True)
+    case = Case("crowd", 0, 1, 1, 1, "fp16")  # no tiles of its own, and packed
+    try:
+        with contained(), watch(lambda shape: [0] * len(shape)), stop_at_launch(), apart:
+            _ask(way, call.tensors, call, case)
+    except Misbehaved as error:
+        match error.__cause__:
+            case ValueError():
+                return None
+            case Launch(grid=grid):
+                return grid
+            case _:
+                raise
+    return ()
+
+
+def _strides(shape: Sequence[int], storage: str, layout: str) -> Sequence[int] | None:
+    """Where the elements of a result shall lie: out has 4 axes, lse 3, in one layout always."""
+    name = {4: "out", 3: "lse"}.get(len(shape), "")
+    if name and storage == "far":
+        return far_strides(shape)
+    if not name or storage != f"wide {name}":
+        return None
+    if layout == "bhsd" or len(shape) < 4:
+        return wide_strides(shape)
+    b, s, h, e = shape
+    return [wide_strides((b, h, s, e))[axis] for axis in (0, 2, 1, 3)]
 
 
 def run_fake(way: Way, call: Call, case: Case) -> Answer:

@@ -72,7 +72,7 @@ def forward_kernel(
     q_tiles = tl.cdiv(q_len, BLOCK_Q)
     program = tl.program_id(0)
     tile_q = program % q_tiles
-    h = (program // q_tiles) % heads
+    h = ((program // q_tiles) % heads).to(tl.int64)
     b = (program // q_tiles // heads).to(tl.int64)
     h_kv = h // 2
     q_idx = tile_q * BLOCK_Q + tl.arange(0, BLOCK_Q)
@@ -132,6 +132,8 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     chosen = SCHEDULES["sm_80", 2] | dict(schedule or {})
     scale = D_QK**-0.5 if scale is None else scale
     grid = (triton.cdiv(q_len, chosen["block_q"]) * heads * batch,)
+    if grid[0] >= 2**31:
+        raise ValueError(f"handmade: {grid[0]} programs are more than a grid holds")
     if grid[0]:
         forward_kernel[grid](
             q,

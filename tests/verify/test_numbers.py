@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import torch
 
+from attnc.driver import compile_spec
 from attnc.runtime.loader import load, load_text
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.cases import Case, cases_for
+from attnc.verify.cases import LARGE, Case, cases_for
 from attnc.verify.guards import watch
 from attnc.verify.inputs import build_call, store
-from attnc.verify.numbers import compare_numbers, judge
+from attnc.verify.numbers import compare_numbers, judge, judge_grid
 from attnc.verify.reference import dense, heads_first, visible_pairs
 from attnc.verify.ways import Answer, Way, contained, same_bits
 from tests.verify.specs import HANDMADE, handmade_spec, spec_of
@@ -29,7 +31,7 @@ def test_the_handmade_kernel_passes_every_case() -> None:
     spec = handmade_spec()
     rows = list(compare_numbers(spec, [Way(load(HANDMADE, interpret=True), "interpreter")]))
     assert [row for row in rows if not row.comparison.ok] == []
-    assert {row.comparison.what for row in rows} == {"out", "lse"}
+    assert {row.comparison.what for row in rows} == {"out", "lse", "grid"}
     assert sum(row.comparison.compared for row in rows) > 30_000
 
 
@@ -90,7 +92,8 @@ def test_cases_cover_what_the_design_asks_for() -> None:
     cases = cases_for(spec_of("score: score + bias[q_idx, kv_idx]\n"
                               "tensors: {bias: {shape: [q_len, kv_len]}}"))  # fmt: skip
     assert {case.dtype for case in cases} == {"fp16", "bf16", "fp32"}
-    assert {case.storage for case in cases} == set(STORAGES)
+    wide = {f"wide {name}" for name in ("q", "k", "v", "out", "lse")}
+    assert {case.storage for case in cases} == {*STORAGES, "far", *wide}
     assert {case.twist for case in cases} == {"none", "infinite bias", "wild indices"}
     assert {0, 1} <= {case.q_len for case in cases} and {0, 1} <= {case.kv_len for case in cases}
     assert any(case.q_len > case.kv_len for case in cases) and 0 in {case.batch for case in cases}
@@ -110,7 +113,7 @@ def test_params_vary_and_check_sizes_set_them() -> None:
     body = ("mask: sliding_window(width)\nparams: {width: {type: int, default: 4096}}\n"
             "check: [{q_len: 20, kv_len: 30, width: 7}]")  # fmt: skip
     values = {dict(case.params)["width"] for case in cases_for(spec_of(body))}
-    assert {7, 3, 0, 4096} <= values
+    assert {7, 3, 0, 4096, LARGE} <= values
     first = cases_for(spec_of(body))[0]
     assert (first.q_len, first.kv_len, dict(first.params)) == (20, 30, {"width": 7})
 
@@ -208,6 +211,51 @@ def test_a_wide_spec_stays_affordable() -> None:
 def test_a_spec_that_fixes_its_heads_keeps_them() -> None:
     spec: AttentionSpec = spec_of("heads: 8\nscore: alibi")
     assert spec.fixes_heads and {case.heads_kv for case in cases_for(spec)} == {8}
+
+
+GROUPED = "heads: {q: 6, kv: 3}\nmask: causal"
+WIDE = [
+    r"tl\.cast\((b|h), tl\.int64\)",
+    r"tl\.cast\((h_kv), tl\.int64\)",
+    r"tl\.cast\((q_first), tl\.int64\)",
+    r"tl\.cast\((BLOCK_KV), tl\.int64\)",
+    *(rf"^ +\((?:block_q|block_kv) - 1\) \* {name}_strides\[2\].*\n()" for name in ("q", "k", "v")),
+    *(rf"^ +\(block_q - 1\) \* {name}_strides\[2\].*\n()" for name in ("out", "lse")),
+]
+
+
+@pytest.mark.parametrize("pattern", WIDE)
+def test_every_offset_that_may_pass_32_bits_does(pattern: str) -> None:
+    """A GPU wraps such an offset; a case must see each of them that is not 64 bits wide."""
+    spec = spec_of(GROUPED)
+    source = compile_spec(spec).module.source
+    apart = [case for case in cases_for(spec) if case.apart]
+    narrow = re.sub(pattern, r"\1", source, flags=re.MULTILINE)
+    assert narrow != source
+    good, bad = (load_text(text, "offsets", interpret=True) for text in (source, narrow))
+    telling = next(c for c in apart if not all(found.ok for found in judge(spec, bad, c)))
+    assert all(found.ok for found in judge(spec, good, telling))
+
+
+CROWDED = """layout: bshd
+score: score + bias[b, h, q_idx, kv_idx]
+tensors: {bias: {shape: [batch, heads, q_len, kv_len], dtype: bf16}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "problem"),
+    [
+        ("programs >= 2**31", ""),
+        ("programs >= 2**62", "would launch 2147483650 x 1 x 1 programs"),
+        ("programs >= 2**31 / 0", "raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_no_more_programs_are_launched_than_a_grid_holds(guard: str, problem: str) -> None:
+    spec = spec_of(CROWDED)
+    source = compile_spec(spec).module.source.replace("programs >= 2**31", guard)
+    way = Way(load_text(source, "grid", interpret=True), "interpreter")
+    assert judge_grid(spec, way).problem == problem
 
 
 def test_extreme_inputs_may_have_no_value_but_ordinary_ones_must() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from attnc.driver import compile_spec
 from attnc.verify.mutants_text import CATALOGUE, campaign
-from attnc.verify.scan import scan, scan_atomics, scan_imports, scan_loads
+from attnc.verify.scan import scan, scan_atomics, scan_imports, scan_loads, scan_products
 from tests.verify.specs import HANDMADE, handmade_spec, spec_of
 
 SOURCE = HANDMADE.read_text()
@@ -41,8 +41,7 @@ def test_mutants_have_names_of_their_own_and_keep_to_their_place() -> None:
     for mutant in CATALOGUE:
         faulty = mutant.apply(SOURCE)
         if faulty is not None:
-            beside = "interpreter" not in mutant.ways
-            assert SOURCE[first:last] in faulty if beside else faulty.endswith(SOURCE[last:])
+            assert SOURCE[first:last] in faulty if mutant.beside else faulty.endswith(SOURCE[last:])
             assert ast.parse(faulty)
 
 
@@ -70,7 +69,7 @@ def test_every_mutant_of_a_generated_kernel_is_killed(body: str) -> None:
 
 
 def test_the_handmade_kernel_has_no_findings() -> None:
-    assert scan(SOURCE) == []
+    assert scan(SOURCE, "ieee") == []
 
 
 @pytest.mark.parametrize(
@@ -107,3 +106,28 @@ def test_atomics() -> None:
     assert scan_atomics("tl.atomic_add(p, x)\n") == [
         "line 1: atomic_add may give other bits in a second run"
     ]
+
+
+UNTOLD = "a product in no input_precision that is told here; the spec says"
+
+
+@pytest.mark.parametrize(
+    ("product", "fp32_dot", "found"),
+    [
+        ('tl.dot(a, b, input_precision="ieee")', "ieee", ""),
+        ('tl.dot(a, b, acc, "ieee")', "tf32", ""),
+        ('tl.dot(a, b, input_precision="tf32x3")', "tf32", ""),
+        ('tl.dot(a, b, input_precision="tf32")', "ieee", "a product in tf32; the spec says ieee"),
+        ('tl.dot(a, b, acc, "tf32")', "tf32x3", "a product in tf32; the spec says tf32x3"),
+        ("tl.dot(a, b)", "ieee", f"{UNTOLD} ieee"),
+        ("tl.dot(a, b, input_precision=HOW)", "tf32", f"{UNTOLD} tf32"),
+        ("a @ b", "tf32", "a product by @, which leaves the precision to Triton"),
+    ],
+)
+def test_products_are_as_exact_as_the_spec_says(product: str, fp32_dot: str, found: str) -> None:
+    source = f"@triton.jit\ndef kernel(a, b):\n    return {product}\n"
+    assert scan_products(source, fp32_dot) == ([f"line 3: {found}"] if found else [])
+
+
+def test_a_product_beside_the_kernels_may_be_of_any_kind() -> None:
+    assert scan_products("def reference(q, k):\n    return q @ k\n", "ieee") == []
