@@ -11,7 +11,7 @@ import torch
 from attnc.driver import compile_spec
 from attnc.runtime.loader import load, load_text
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.cases import LARGE, Case, cases_for
+from attnc.verify.cases import LARGE, TINY, Case, cases_for
 from attnc.verify.guards import watch
 from attnc.verify.inputs import build_call, store
 from attnc.verify.numbers import compare_numbers, judge, judge_grid
@@ -235,6 +235,23 @@ def test_every_offset_that_may_pass_32_bits_does(pattern: str) -> None:
     good, bad = (load_text(text, "offsets", interpret=True) for text in (source, narrow))
     telling = next(c for c in apart if not all(found.ok for found in judge(spec, bad, c)))
     assert all(found.ok for found in judge(spec, good, telling))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "mask: causal & sliding_window(n)\nparams: {n: {type: int, default: 16}}",
+        "mask: sliding_window(40)",
+    ],
+)
+def test_tiles_without_a_mask_are_run(body: str) -> None:
+    """The first loop is theirs: a window smaller than every tile never enters it."""
+    spec = spec_of(f"{body}\ncheck: [{{q_len: 20, kv_len: 20}}]")
+    source = compile_spec(spec).module.source
+    wrong = source.replace("tl.sum(p, 1)", "2 * tl.sum(p, 1)", 1)
+    module = load_text(wrong, "unmasked", interpret=True)
+    tiny = [case for case in cases_for(spec) if case.tiles == TINY and not case.apart]
+    assert any(not found.ok for case in tiny for found in judge(spec, module, case))
 
 
 CROWDED = """layout: bshd
