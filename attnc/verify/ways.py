@@ -9,10 +9,13 @@ an exit from Python included, and never the end of the judge.
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NoReturn
 from unittest import mock
 
 import numpy as np
@@ -37,12 +40,18 @@ class Misbehaved(Exception):
 def contained() -> Iterator[None]:
     """Turn whatever a judged file raises into Misbehaved; only the user's interrupt flies on."""
     try:
-        yield
+        with mock.patch.object(os, "_exit", _exit_seen(os.getpid(), os._exit)):
+            yield
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # sys.exit(0) would end the judge with a good status
         first_line = (str(error).splitlines() or [""])[0][:200]
         raise Misbehaved(f"{type(error).__name__}: {first_line}") from error
+
+
+def _exit_seen(judge: int, leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    """os._exit as an exit that can be caught; a child of the judge leaves as it would."""
+    return lambda status: sys.exit(status) if os.getpid() == judge else leave(status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,18 +127,24 @@ def test_an_undecided_claim_exits_1_and_is_no_failure(
 def test_a_file_that_exits_fails_and_the_next_one_is_judged(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, end in (("quits", "import sys\nsys.exit(0)\n"), ("raises", "1 / 0\n")):
+    ends = {
+        "quits": "import sys\nsys.exit(0)\n",
+        "leaves": "import os\nos._exit(3)\n",
+        "raises": "1 / 0\n",
+    }
+    for name, end in ends.items():
         (here / f"{name}.yaml").write_text(TINY)
         main(["compile", f"{name}.yaml"])
         path = here / f"generated/{name}.py"
         path.write_text(path.read_text() + end)
     capsys.readouterr()
-    assert main(["verify", "generated/quits.py", "generated/raises.py"]) == 1
+    assert main(["verify", *(f"generated/{name}.py" for name in ends)]) == 1
     text = capsys.readouterr().out
     assert "import: does not load: SystemExit: 0," in text
+    assert "import: does not load: SystemExit: 3," in text
     assert "import: does not load: ZeroDivisionError: division by zero," in text
     assert "FAILED: no proof, as the file is not what attnc wrote; 0 elements compared in " in text
-    assert "\n0 of 2 kernels verified, 2 failed\n" in text
+    assert "\n0 of 3 kernels verified, 3 failed\n" in text
 
 
 def test_files_that_are_no_python_are_all_told(
