@@ -132,7 +132,7 @@ CATALOGUE: tuple[TextMutant, ...] = (
     _beside("dense: border hidden", r"^( +visible = .*?\bkv_idx )<=", r"\1<"),
     _beside(
         "dense: everything visible",
-        r"^( +visible = .*kv_idx.*\n +logits = )torch\.where\(visible, (.+), " + EMPTY,
+        r"^( +visible = .*kv_idx.*\n(?:.*\n)*? +logits = )torch\.where\(visible, (.+), " + EMPTY,
         r"\1(\2",
     ),
     _beside("dense: scale forgotten", r"(k\.transpose\(2, 3\)) \* scale", r"\1"),
@@ -178,13 +178,13 @@ def campaign(
 def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]) -> MutantRow:
     if findings := scan(faulty, spec.fp32_dot):
         return MutantRow(mutant.name, "killed", f"reading the source: {findings[0]}")
+    interpret = "interpreter" in mutant.ways
     try:
         with contained():
-            interpret = "interpreter" in mutant.ways
             module = load_text(faulty, f"{spec.name}_mutant", interpret=interpret)
     except Misbehaved as error:
         return MutantRow(mutant.name, "killed", f"does not load: {error}")
-    if (grid := judge_grid(spec, Way(module, mutant.ways[0]))).problem:
+    if interpret and (grid := judge_grid(spec, Way(module, "interpreter"))).problem:
         return MutantRow(mutant.name, "killed", f"{CROWD}: {grid.problem}")
     for case, way in product(cases, mutant.ways):
         for comparison in judge(spec, module, case, way):
