@@ -14,10 +14,10 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    kv_lo = max(0, kv_len + q_first - q_len - 124)      (first key that some query sees)
-    kv_hi = max(0, min(kv_len, kv_len + q_end - q_len + 124))      (one past the last key that some query sees)
-    tile_lo = kv_lo // BLOCK_KV      (first tile with a visible pair)
-    tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
+    kv_lo = max(0, kv_len + q_first - q_len - 124)      (first key that some query may see)
+    kv_hi = max(0, min(kv_len, kv_len + q_end - q_len + 124))      (one past the last key that some query may see)
+    tile_lo = kv_lo // BLOCK_KV      (first tile that may hold a visible pair)
+    tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile that may hold a visible pair)
     tiles [tile_lo, tile_hi): tiles in which something may be hidden
 Certificate: dilated_window.json, written by `attnc verify`; `attnc verify dilated_window.py` checks this file again.
 """
@@ -67,7 +67,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 5c361ebb7c1231befa9b67f7f351cfac021501d2af629525d027149ba7895d4f
+# sha256 of this file without this line: 8eb4379066fdabb3eb14dfe4a6ccb483830f8fe271e61e2cfebb6e5d3bfe8b71
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -116,10 +116,10 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_lo = tl.maximum(kv_len + q_first - q_len - 124, 0)  # first key that some query sees
-    kv_hi = tl.maximum(tl.minimum(kv_len, kv_len + q_end + 124 - q_len), 0)  # one past the last key that some query sees
-    tile_lo = kv_lo // BLOCK_KV  # first tile with a visible pair
-    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
+    kv_lo = tl.maximum(kv_len + q_first - q_len - 124, 0)  # first key that some query may see
+    kv_hi = tl.maximum(tl.minimum(kv_len, kv_len + q_end + 124 - q_len), 0)  # one past the last key that some query may see
+    tile_lo = kv_lo // BLOCK_KV  # first tile that may hold a visible pair
+    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile that may hold a visible pair
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)

@@ -14,8 +14,8 @@ A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden fro
 
 Which keys a tile of queries visits:
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    kv_hi = max(0, kv_len + q_end - q_len)      (one past the last key that some query sees)
-    tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
+    kv_hi = max(0, kv_len + q_end - q_len)      (one past the last key that some query may see)
+    tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile that may hold a visible pair)
     tiles [0, tile_hi): tiles in which something may be hidden
 Certificate: mod5_mask.json, written by `attnc verify`; `attnc verify mod5_mask.py` checks this file again.
 """
@@ -65,7 +65,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 0e60ecaff6ceb6379739ad2a7f6161c0036ee54638ae25d3f7406f77cdde756a
+# sha256 of this file without this line: ec02bd50a85b38b6b97b445fb89d1e52aa86b8481925a36f10257fe9113ef1af
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -114,8 +114,8 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query sees
-    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
+    kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query may see
+    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile that may hold a visible pair
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)

@@ -99,13 +99,15 @@ class TileWriter:
     def _columns(self, found: KeyRange, suffix: str) -> KeyRange:
         keys = self.inner.name.removesuffix("_idx")
         lo = self.scope.let(
-            f"{keys}_lo{suffix}", found.lo, f"first {self.column} that some {self.row} sees"
+            f"{keys}_lo{suffix}",
+            found.lo,
+            f"first {self.column} that some {self.row} {_sees(found)}",
         )
         shown = replaced(found.hi, {found.lo: lo}) if found.lo.args else found.hi
         hi = self.scope.let(
             f"{keys}_hi{suffix}",
             shown,
-            f"one past the last {self.column} that some {self.row} sees",
+            f"one past the last {self.column} that some {self.row} {_sees(found)}",
         )
         if found.every_lo is None or found.every_hi is None:
             return replace(found, lo=lo, hi=hi)
@@ -155,8 +157,8 @@ class TileWriter:
 
     def _one(self, found: KeyRange) -> tuple[Piece, ...]:
         let = self.scope.let
-        tile_lo = let("tile_lo", self._down(found.lo), "first tile with a visible pair")
-        tile_hi = let("tile_hi", self._up(found.hi), "one past the last tile with a visible pair")
+        tile_lo = let("tile_lo", self._down(found.lo), f"first tile {_holding(found)}")
+        tile_hi = let("tile_hi", self._up(found.hi), f"one past the last tile {_holding(found)}")
         if found.every_lo is None or found.every_hi is None:
             return (Piece(tile_lo, tile_hi),)
         full_lo, full_hi = self._up(found.every_lo), self._down(found.every_hi)
@@ -175,10 +177,9 @@ class TileWriter:
         let = self.scope.let
         lows, highs, reach = [], [], []
         for found, n in zip(ranges, names, strict=True):
-            lows.append(let(f"tile_lo{n}", self._down(found.lo), "first tile with a visible pair"))
-            highs.append(
-                let(f"tile_hi{n}", self._up(found.hi), "one past the last tile with a visible pair")
-            )
+            note = f"tile {_holding(found)}"
+            lows.append(let(f"tile_lo{n}", self._down(found.lo), f"first {note}"))
+            highs.append(let(f"tile_hi{n}", self._up(found.hi), f"one past the last {note}"))
             furthest = largest([reach[-1], highs[-1]]) if reach else highs[-1]
             reach.append(let(f"reach{n}", furthest, "where the furthest range so far ends"))
         starts, stops = self._full(ranges, names, highs)
@@ -275,6 +276,14 @@ class TileWriter:
 
 def _at_most(value: Expr, limit: Expr) -> Expr:
     return ZERO if value == ZERO else smallest([value, limit])
+
+
+def _sees(found: KeyRange) -> str:
+    return "sees" if found.tight else "may see"
+
+
+def _holding(found: KeyRange) -> str:
+    return "with a visible pair" if found.tight else "that may hold a visible pair"
 
 
 def _present(*pieces: Piece) -> tuple[Piece, ...]:
