@@ -116,7 +116,7 @@ def _power(base: Number, exponent: Number) -> Number:
     try:
         power = base**exponent
     except (OverflowError, ZeroDivisionError):
-        return math.inf
+        return math.copysign(math.inf, base) if exponent % 2 == 1 else math.inf
     return math.nan if isinstance(power, complex) else power
 
 

@@ -39,6 +39,7 @@ Values = dict[str, "Number | list[Number]"]
 BRUTE_FORCE_PAIRS = 2**20  # over all heads that differ: about 0.1 s in plain Python
 MOST_VISITS = 2**14  # counted one by one: a fraction of a second in plain Python
 MOST_HEADS = 64  # of all batch entries, where not every visit is counted
+GOLDEN_SECTION = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def count_tiles(kernel: Kernel, situation: Situation, block_q: int, block_kv: in
     visits: list[Visit] = []
     counted = {True: [0, 0], False: [0, 0]}  # masked -> tiles, pairs
     for places, tiles in _groups(batches * heads, down):
-        b, h = divmod(places[0], heads)
+        b, h = divmod(_one_of(places), heads)
         visit = Visit(b, h, tiles[len(tiles) // 2], ranges.at(b, h, tiles[len(tiles) // 2]))
         visits.append(visit)
         rows = min(tiles.stop * block_q, situation.q_len) - tiles.start * block_q
@@ -250,6 +251,11 @@ def _parts(whole: range, most: int) -> list[range]:
     """Cut a range into parts of one length, at most so many."""
     step = max(1, -(-len(whole) // max(1, most)))
     return [whole[start : start + step] for start in range(0, len(whole), step)]
+
+
+def _one_of(places: range) -> int:
+    """One place of a part, at an offset that keeps step with no number of heads."""
+    return places[int(len(places) * (places.start * GOLDEN_SECTION % 1))]
 
 
 def _columns(one: Range, block_kv: int, kv_len: int) -> int:

@@ -106,6 +106,20 @@ def test_an_estimate_is_close_and_says_that_it_is_one(
     assert found.visited_pairs == pytest.approx(exact.visited_pairs, rel=0.02)
 
 
+def test_an_estimate_keeps_step_with_no_number_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each head of this mask sees another width; head 0 alone would stand for few pairs."""
+    spec, program = lowered(
+        "tensors: {lengths: {shape: [batch], dtype: int32}}\n"
+        "mask: causal & (q_pos - kv_idx < 16 + 64 * h) & (kv_idx < lengths[b])\n"
+    )
+    at = situation_of(spec, 64, 512, 512)
+    exact = count_tiles(program.kernels[0], at, 16, 16)
+    monkeypatch.setattr(tiles_module, "MOST_VISITS", 2048)
+    found = count_tiles(program.kernels[0], at, 16, 16)
+    assert len(found.visits) < len(exact.visits)
+    assert found.visited == pytest.approx(exact.visited, rel=0.1)
+
+
 def test_the_longest_call_of_many_heads_is_estimated_at_once() -> None:
     spec, program = lowered("mask: kv_idx <= q_idx + h\n")
     at = situation_of(spec, 2**30, 2**30, 2**30)
