@@ -250,6 +250,8 @@ def at_head_dim(formula: Basic, size: int) -> Basic:
     args: list[Any] = [at_head_dim(arg, size) for arg in formula.args]
     if isinstance(formula, sympy.Pow) and all(arg.is_number for arg in args):
         args[0] = args[0].evalf(20)  # an exact power might be endless
+    if isinstance(formula, symbols.FloorDiv | symbols.FloorMod):
+        _refuse_zero(args[1])
     value = formula.func(*args)
     return checked(value) if isinstance(value, Expr) else value
 
