@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import sympy
 from sympy import Expr
 
 from attnc import __version__, symbols
 from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
 from attnc.codegen.torch_text import TorchText, bare, math_text
+from attnc.divisors import divisors_of
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
 from attnc.notation import plain
-from attnc.symbols import FloorDiv, FloorMod, arguments, names_in, replaced
+from attnc.symbols import names_in
 
 TORCH_DTYPES = {
     "f32": "torch.float32",
@@ -151,18 +151,8 @@ def view_module(program: Program) -> ModuleView:
 
 
 def _divisors(interface: Interface) -> list[Expr]:
-    """What the score or the mask divides by and params alone decide, factor by factor."""
-    params = {param.name for param in interface.params}
-    size = {symbols.d: sympy.Integer(interface.head_dim_qk)}
-    formulas = [replaced(formula, size) for formula in (interface.score, interface.mask)]
-    parts = [part for f in formulas for part in f.atoms(FloorDiv, FloorMod, sympy.Pow)]
-    divisors = [
-        part.base if isinstance(part, sympy.Pow) else arguments(part)[1]
-        for part in parts
-        if not isinstance(part, sympy.Pow) or part.exp.is_negative
-    ]
-    factors = {factor for divisor in divisors for factor in sympy.Mul.make_args(divisor)}
-    return sorted((f for f in factors if f.free_symbols and names_in(f) <= params), key=str)
+    params = [param.name for param in interface.params]
+    return divisors_of((interface.score, interface.mask), params, interface.head_dim_qk)
 
 
 def _tensors(interface: Interface, kernel: Kernel) -> tuple[TensorView, ...]:

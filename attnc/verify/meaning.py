@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sympy import And, Basic, Expr, Mul, Ne, Symbol
+from sympy import And, Basic, Expr, Ne, Symbol
 from sympy.logic.boolalg import Boolean
 
+from attnc.divisors import divisors_of
 from attnc.ir.nodes import Kernel, Let, Load, Loop
 from attnc.spec.schema import AttentionSpec
-from attnc.symbols import MAX_LENGTH, MAX_PARAM, Q_POS, FloorDiv, FloorMod, Read, h, tensor_symbol
+from attnc.symbols import MAX_LENGTH, MAX_PARAM, Q_POS, FloorDiv, Read, h, tensor_symbol
 
 Term = Any  # a z3 expression, or a Python number
 
@@ -59,15 +60,11 @@ class Subject:
 
     @cached_property
     def divisors(self) -> frozenset[str]:
-        """Params by which the mask or the score divides, itself or times something: never 0.
-
-        The launcher refuses 0 for them.
-        """
-        params = {param.name for param in self.spec.params}
-        formulas: list[Any] = [self.spec.mask, self.spec.score]
-        divisions = {part for formula in formulas for part in formula.atoms(FloorDiv, FloorMod)}
-        factors = {f for division in divisions for f in Mul.make_args(division.args[1])}
-        return frozenset(str(factor) for factor in factors if str(factor) in params)
+        """Params by which the mask or the score divides: the launcher refuses 0 for them."""
+        params = [param.name for param in self.spec.params]
+        formulas = (self.spec.mask, self.spec.score)
+        found = divisors_of(formulas, params, self.spec.head_dim_qk)
+        return frozenset(divisor.name for divisor in found if isinstance(divisor, Symbol))
 
     def limits(self, name: str) -> tuple[int, int] | None:
         """The inclusive range of a run-time integer of the call; None for what is no integer."""

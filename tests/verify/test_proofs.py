@@ -275,6 +275,26 @@ def test_chunks_of_a_param_are_proved_in_the_smallest_tiles() -> None:
     assert [o for o in found if o.status != "proved"] == []
 
 
+def test_a_divisor_that_falls_away_at_the_head_dim_may_be_zero() -> None:
+    """The launcher refuses 0 for no param by which nothing is divided, so nothing assumes it."""
+    spec = spec_of(
+        "head_dim: 16\nmask: (d > 5) & (kv_idx <= n) | (d < 5) & (kv_idx // n < 2)\n"
+        "params: {n: {type: int, default: 24}}"
+    )
+
+    def hide_all_at_zero(stmt):
+        if isinstance(stmt, Let) and stmt.name == "visible":
+            shown = And(stmt.value.expr, Ne(Symbol("n", integer=True), 0))
+            return replace(stmt, value=replace(stmt.value, expr=shown))
+        return stmt
+
+    program = lower_spec(spec)
+    wrong = edit(program, hide_all_at_zero)
+    assert wrong != program and unproved(program, spec) == {}
+    found = unproved(wrong, spec)
+    assert any(obligation.status == "refuted" for obligation in found.values())
+
+
 def test_a_quotient_by_less_than_one_may_be_large() -> None:
     """kv_idx // limit <= kv_idx fails for a limit of 1/2: the program lacks a condition."""
     limit = Symbol("limit", real=True)
