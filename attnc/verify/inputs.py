@@ -52,11 +52,11 @@ def build_call(
     return Call(spec, stored, dict(case.params), case.scale)
 
 
-def crowded_call(spec: AttentionSpec) -> Call:
-    """A call with more batch entries and heads than a grid has room for, on one element each."""
+def crowded_call(spec: AttentionSpec, case: Case) -> Call:
+    """A case with more batch entries and heads than a grid has room for, all on one element."""
     heads_kv = spec.heads_kv if spec.fixes_heads else 1
     batch = 2**31 // (heads_kv * spec.group) + 1
-    sizes = _sizes(spec, Case("crowd", batch, heads_kv, 1, 1, "fp16"))
+    sizes = _sizes(spec, replace(case, batch=batch, heads_kv=heads_kv))
     shapes = _shapes(spec, sizes)
     if spec.layout == "bshd":
         shapes = {name: (b, s, h, d) for name, (b, h, s, d) in shapes.items()}
@@ -66,8 +66,7 @@ def crowded_call(spec: AttentionSpec) -> Call:
         tensors[tensor.name] = torch.zeros((), dtype=DTYPES[tensor.dtype]).expand(shape)
     if spec.head_gate:
         tensors["head_gate"] = torch.ones(sizes["heads"])
-    params = {param.name: 1 if param.default is None else param.default for param in spec.params}
-    return Call(spec, tensors, params, None)
+    return Call(spec, tensors, dict(case.params), 1.0)  # the default scale may have no value here
 
 
 def store(values: Tensor, storage: str, name: str = "") -> Tensor:

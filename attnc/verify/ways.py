@@ -30,6 +30,7 @@ from attnc.verify.guards import watch
 from attnc.verify.reference import Call
 
 KERNEL_WAYS = ("interpreter", "cuda")
+TOO_MANY = "a grid holds"  # words of a refusal that is about the grid
 
 
 class Misbehaved(Exception):
@@ -107,9 +108,9 @@ def run(way: Way, call: Call, case: Case) -> Answer:
 
 
 def launch_of(way: Way, call: Call) -> tuple[int, ...] | None:
-    """The grid that a call would launch; None where the module refuses the call by a ValueError.
+    """The grid that a call would launch, empty if none; None where the module names it too large.
 
-    Results take no memory, and no program runs.  Raises: Misbehaved.
+    Results take no memory, and no program runs.  Raises: Misbehaved, a refusal in other words too.
     """
     apart = mock.patch.object(way.module, "INTERPRETER_UPCASTS_BF16", False, create=True)
     case = Case("crowd", 0, 1, 1, 1, "fp16")  # no tiles of its own, and packed
@@ -118,7 +119,7 @@ def launch_of(way: Way, call: Call) -> tuple[int, ...] | None:
             _ask(way, call.tensors, call, case)
     except Misbehaved as error:
         match error.__cause__:
-            case ValueError():
+            case ValueError() as refusal if TOO_MANY in str(refusal):
                 return None
             case Launch(grid=grid):
                 return grid

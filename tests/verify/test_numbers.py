@@ -254,6 +254,7 @@ def test_tiles_without_a_mask_are_run(body: str) -> None:
     assert any(not found.ok for case in tiny for found in judge(spec, module, case))
 
 
+INT_OF_MANY = "raised ValueError: invalid literal for int() with base 10: 'many'"
 CROWDED = """layout: bshd
 score: score + bias[b, h, q_idx, kv_idx]
 tensors: {bias: {shape: [batch, heads, q_len, kv_len], dtype: bf16}}
@@ -266,6 +267,8 @@ tensors: {bias: {shape: [batch, heads, q_len, kv_len], dtype: bf16}}
         ("programs >= 2**31", ""),
         ("programs >= 2**62", "would launch 2147483650 x 1 x 1 programs"),
         ("programs >= 2**31 / 0", "raised ZeroDivisionError: division by zero"),
+        ("programs >= int('many')", INT_OF_MANY),  # a ValueError, and about no grid
+        ("programs >= 2**31:\n        return out, lse\n    if False", "launched nothing"),
     ],
 )
 def test_no_more_programs_are_launched_than_a_grid_holds(guard: str, problem: str) -> None:
@@ -273,6 +276,26 @@ def test_no_more_programs_are_launched_than_a_grid_holds(guard: str, problem: st
     source = compile_spec(spec).module.source.replace("programs >= 2**31", guard)
     way = Way(load_text(source, "grid", interpret=True), "interpreter")
     assert judge_grid(spec, way).problem == problem
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "scale: 1/log(kv_len)",
+        "score: score / (n - 1)\nparams: {n: {type: int, default: 1}}",
+        "score: score / n\nparams: {n: {type: int, default: 0}}",
+    ],
+)
+def test_the_grid_is_judged_where_a_formula_has_a_value(body: str) -> None:
+    spec = spec_of(body)
+    source = compile_spec(spec).module.source
+    endless = source.replace("programs >= 2**31", "programs >= 2**62")
+    good, bad = (
+        judge_grid(spec, Way(load_text(text, "grid", interpret=True), "interpreter"))
+        for text in (source, endless)
+    )
+    assert good.note == "refused by name"
+    assert bad.problem.startswith("would launch 21474836")
 
 
 def test_extreme_inputs_may_have_no_value_but_ordinary_ones_must() -> None:
