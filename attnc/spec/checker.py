@@ -15,6 +15,7 @@ from attnc.spec.formulas import Declared, ReadFormula, read_formula
 from attnc.spec.frozen import FrozenMap
 from attnc.spec.kinds import Report
 from attnc.spec.names import derived_from, spec_name_problem
+from attnc.spec.param_values import check_param_values
 from attnc.spec.schema import AttentionSpec, Param, Sizes, Tensor
 from attnc.spec.sections import gathered
 from attnc.spec.yaml_reader import Mapping, Node, Scalar, Sequence
@@ -38,7 +39,9 @@ def check_spec(root: Mapping) -> AttentionSpec:
 
     Raises: SpecErrors with every mistake found.
     """
-    return _Checker(root).spec()
+    spec = _Checker(root).spec()
+    check_param_values(spec, root)
+    return spec
 
 
 class _Checker:
@@ -192,12 +195,7 @@ class _Checker:
             else None
         )
         place = entry.key.span if entry else self.root.span
-        facts = {
-            "name": name,
-            "what": what,
-            "problem": problem,
-            "advice": "rename one of them",
-        }
+        facts = {"name": name, "what": what, "problem": problem, "advice": "rename one of them"}
         self.report.append(mistakes.BadName(place, **facts))
 
     def _formulas(

@@ -198,3 +198,11 @@ class CheckNeedsParam(SpecError):
         "give the param a default, or write for example "
         "`check: [{{q_len: 64, kv_len: 64, {name}: 1}}]`"
     )
+
+
+class DivisorIsZero(SpecError):
+    """A param is given a value by which a formula divides by zero."""
+
+    code = "spec/divisor-is-zero"
+    message = "a formula divides by {divisor}, which is 0 here"
+    help = "the kernel refuses such params; give another value"
