@@ -248,6 +248,22 @@ def test_params_do_not_make_a_divisor_zero(build: Build, formula: str, interpret
         assert str(caught.value) == expected
 
 
+@pytest.mark.parametrize(("divisor", "x"), [("x", 1e-50), ("x - 1.05", 0.7 * 1.5)])
+@pytest.mark.parametrize("interpret", [True, False], ids=["interpreted", "dense"])
+def test_a_divisor_is_not_zero_in_float32(
+    build: Build, divisor: str, x: float, interpret: bool
+) -> None:
+    """The kernel sees what the caller's float64 rounds to."""
+    formula = f"heads: 1\nscore: score / ({divisor})"
+    module = build(f"{formula}\nparams: {{x: {{type: float, default: 2}}}}", interpret).module
+    q = torch.ones(1, 1, 4, 16)
+    assert module.attention(q, q, q).isfinite().all()
+    with pytest.raises(ValueError) as caught:
+        module.attention(q, q, q, x=x)
+    expected = f"sample: a formula divides by {divisor}, which must not be 0"
+    assert str(caught.value) == expected
+
+
 @pytest.mark.parametrize(
     ("scale", "x"),
     [("1 / log(x)", 1), ("log(x)", -1), ("sqrt(x)", -1), ("exp(x)", 1000), ("x ** 0.3", -1)],
