@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from attnc.verify.numbers import NumberRow
     from attnc.verify.report import Report
+    from attnc.verify.tolerance import Comparison
 
-# of an obligation's line; anything else is wrong
-MARKS = {"proved": " ", "checked numerically": " ", "undecided": "?"}
+KINDS = {"obligation": "obligations", "number": "comparisons", "mutant": "mutants"}
 
 
 def report_lines(report: Report) -> list[str]:
@@ -32,11 +32,19 @@ def verdict(report: Report) -> str:
     total = len(report.obligations)
     measured = f"{report.compared} elements compared"
     if report.outcome == "undecided":
-        return f"undecided: {_count(report, 'undecided')} of {total} obligations, {measured}"
+        return f"undecided: {', '.join(_undecided(report))}, {measured}"
     word = {"failed": "FAILED"}.get(report.outcome, report.outcome)
     if report.edited:
         return f"{word}: no proof, as the file is not what attnc wrote; {measured}"
     return f"{word}: {_count(report, 'proved')} of {total} obligations proved, {measured}"
+
+
+def _undecided(report: Report) -> Iterator[str]:
+    """Of each kind of row, how many are undecided, where some are."""
+    for section, name in KINDS.items():
+        members = [row for row in report.rows if row.section == section]
+        if count := sum(row.status == "undecided" for row in members):
+            yield f"{count} of {len(members)} {name}"
 
 
 def summary(outcomes: Sequence[str]) -> str:
@@ -47,6 +55,10 @@ def summary(outcomes: Sequence[str]) -> str:
     return f"{counts['verified']} of {len(outcomes)} kernels verified{shown}"
 
 
+def _mark(ok: bool, status: str) -> str:
+    return " " if ok else {"undecided": "?"}.get(status, "!")
+
+
 def _count(report: Report, status: str) -> int:
     return sum(claim.status == status for claim in report.obligations)
 
@@ -54,8 +66,7 @@ def _count(report: Report, status: str) -> int:
 def _obligations(report: Report) -> Iterator[str]:
     width = max((len(claim.status) for claim in report.obligations), default=0)
     for claim in report.obligations:
-        mark = MARKS.get(claim.status, "!")
-        yield f"{mark} {claim.status:<{width}}  {claim.name}"
+        yield f"{_mark(claim.ok, claim.status)} {claim.status:<{width}}  {claim.name}"
         if claim.detail:
             yield from (f"      {line}" for line in claim.detail.splitlines())
 
@@ -71,17 +82,21 @@ def _numbers(rows: Iterable[NumberRow]) -> Iterator[str]:
         bad = [row for row in members if not row.comparison.ok]
         worst = max((row.comparison.ratio for row in members), default=0.0)
         cases = f"{len(members) - len(bad)} of {len(members)} cases within the limit"
-        mark = "!" if bad else " "
+        mark = min((_mark(False, row.comparison.status) for row in bad), default=" ")  # "!" < "?"
         yield f"{mark} {dtype:<5} {what:<5} on {device}: {cases}, worst {worst:.2f} of it"
-        for row in bad:
-            why = row.comparison.problem or f"error {row.comparison.error:.3g}"
-            yield f"      {row.case}: {why}, limit {row.comparison.limit:.3g}"
+        yield from (f"      {row.case}: {_why(row.comparison)}" for row in bad)
+
+
+def _why(bad: Comparison) -> str:
+    if bad.status == "undecided":
+        return bad.note
+    return f"{bad.problem or f'error {bad.error:.3g}'}, limit {bad.limit:.3g}"
 
 
 def _checks(report: Report) -> Iterator[str]:
     width = max((len(check.status) for check in report.checks), default=0)
     for check in report.checks:
-        mark = " " if check.ok else "!"
+        mark = _mark(check.ok, check.status)
         yield f"{mark} {check.status:<{width}}  {check.name} ({check.cases} cases)"
         if check.problem:
             yield f"      {check.problem}"
@@ -93,5 +108,5 @@ def _mutants(report: Report) -> Iterator[str]:
     killed, applied = report.kill_rate
     yield f"  mutants  {killed} of {applied} caught"
     for row in report.mutants:
-        mark = "!" if row.outcome == "survived" else " "
+        mark = _mark(row.ok, row.outcome)
         yield f"{mark}   {row.outcome:<14}  {row.name}" + (f"  ({row.by})" if row.by else "")

@@ -17,6 +17,10 @@ STAGGER = 2048  # elements that tell axes of equal strides apart: head dims are 
 NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux, which Python's mmap does not always name
 
 
+class NoRoom(Exception):
+    """The system grants no address space of the size asked for: no fault of who asked."""
+
+
 def far_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Put the last index of each axis past REACH, but that of a head dim, a fourth axis.
 
@@ -40,10 +44,13 @@ def _stride(size: int, reach: int) -> int:
 def spread(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Lay a tensor of such strides into memory of its own.
 
-    Raises: OSError where the system grants no address space of that size.
+    Raises: NoRoom.
     """
     last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE
-    memory = mmap.mmap(-1, (last + 1) * dtype.itemsize, flags=flags)
-    memory.madvise(mmap.MADV_NOHUGEPAGE)  # one element would take megabytes
+    try:
+        memory = mmap.mmap(-1, (last + 1) * dtype.itemsize, flags=flags)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)  # one element would take megabytes
+    except OSError as error:
+        raise NoRoom(error.strerror) from error
     return torch.frombuffer(memory, dtype=dtype).as_strided(tuple(shape), tuple(strides))

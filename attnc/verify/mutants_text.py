@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
 
 from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
 from attnc.verify.inputs import build_call
-from attnc.verify.numbers import CROWD, judge, judge_grid
+from attnc.verify.numbers import CROWD, compare_numbers, judge_grid
 from attnc.verify.reference import visible_pairs
 from attnc.verify.scan import kernels_of, scan
 from attnc.verify.ways import Misbehaved, Way, contained
@@ -55,11 +54,19 @@ class TextMutant:
 
 @dataclass(frozen=True, slots=True)
 class MutantRow:
-    """What became of a mutant.  outcome: killed | survived | not applicable | equivalent."""
+    """What became of a mutant.
+
+    outcome: killed | survived | undecided | not applicable | equivalent.
+    """
 
     name: str
     outcome: str
-    by: str  # the case that killed it and how
+    by: str  # the case that killed it and how, or that could not be run
+
+    @property
+    def ok(self) -> bool:
+        """Whether it shows no hole: `undecided` is not ok."""
+        return self.outcome not in ("survived", "undecided")
 
 
 def _assignment(name: str) -> str:
@@ -162,7 +169,7 @@ def campaign(
 ) -> Iterator[MutantRow]:
     """Try every mutant on a source; one that applies and survives is a failure."""
     cases = sorted(cases_for(spec), key=_cost)
-    mixed = any(_mixes_empty_rows(spec, case) for case in cases)
+    mixed = any(_mixes_empty_rows(spec, case) for case in cases if not case.apart)
     for mutant in CATALOGUE:
         if progress:
             progress(f"mutant: {mutant.name}")
@@ -186,12 +193,16 @@ def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]
         return MutantRow(mutant.name, "killed", f"does not load: {error}")
     if interpret and (grid := judge_grid(spec, Way(module, "interpreter"))).problem:
         return MutantRow(mutant.name, "killed", f"{CROWD}: {grid.problem}")
-    for case, way in product(cases, mutant.ways):
-        for comparison in judge(spec, module, case, way):
-            if not comparison.ok:
-                how = comparison.problem or "beyond its limit"
-                return MutantRow(mutant.name, "killed", f"{case.name}: {comparison.what} {how}")
-    return MutantRow(mutant.name, "survived", "")
+    not_run = ""
+    ways = [Way(module, name) for name in mutant.ways]
+    for row in compare_numbers(spec, ways, cases=tuple(cases)):
+        found = row.comparison
+        if found.undecided:
+            not_run = f"{row.case}: {found.note}"
+        elif not found.ok:
+            how = found.problem or "beyond its limit"
+            return MutantRow(mutant.name, "killed", f"{row.case}: {found.what} {how}")
+    return MutantRow(mutant.name, "undecided" if not_run else "survived", not_run)
 
 
 def _cost(case: Case) -> int:

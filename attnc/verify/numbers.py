@@ -8,6 +8,7 @@ from types import ModuleType
 
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
+from attnc.verify.far_memory import NoRoom
 from attnc.verify.inputs import DTYPES, build_call, crowded_call
 from attnc.verify.reference import Call, Dense, dense
 from attnc.verify.tolerance import Comparison, compare_lse, compare_out
@@ -79,20 +80,26 @@ def compare_numbers(
 ) -> Iterator[NumberRow]:
     """Compare ways into a module with the reference, case by case; stop reading to stop working."""
     for case in cases_for(spec) if cases is None else cases:
-        title = _title(case)
-        try:
-            question = _pose(spec, case)
-        except OSError as error:  # of the system, for want of address space
-            note = Comparison("out", note=f"not run: {error.strerror}")
-            yield NumberRow(title, case.dtype, "interpreter", note)
-            continue
-        for way in ways if not case.apart else [way for way in ways if way.name == "interpreter"]:
-            if progress:
-                progress(f"{way.name}: {title}, {case.dtype}")
-            for comparison in _judge(question, way):
-                yield NumberRow(title, case.dtype, way.name, comparison)
+        fitting = [way for way in ways if not case.apart or way.name == "interpreter"]
+        yield from _compare_case(spec, case, fitting, progress)
     for way in (way for way in ways if way.name == "interpreter" and cases is None):
         yield NumberRow(CROWD, "fp16", way.name, judge_grid(spec, way))
+
+
+def _compare_case(
+    spec: AttentionSpec, case: Case, ways: Sequence[Way], progress: Progress | None
+) -> Iterator[NumberRow]:
+    title = _title(case)
+    try:
+        question = _pose(spec, case)
+    except NoRoom as error:
+        yield from (NumberRow(title, case.dtype, way.name, _not_run(error)) for way in ways)
+        return
+    for way in ways:
+        if progress:
+            progress(f"{way.name}: {title}, {case.dtype}")
+        for comparison in _judge(question, way):
+            yield NumberRow(title, case.dtype, way.name, comparison)
 
 
 def judge_grid(spec: AttentionSpec, way: Way) -> Comparison:
@@ -141,7 +148,13 @@ def _judge(question: Question, way: Way) -> list[Comparison]:
     try:
         return _compare(question, way)
     except Misbehaved as error:
+        if isinstance(error.__cause__, NoRoom):  # for its results
+            return [_not_run(error.__cause__)]
         return [Comparison("out", problem=f"raised {error}")]
+
+
+def _not_run(error: NoRoom) -> Comparison:
+    return Comparison("out", note=f"not run: {error}", undecided=True)
 
 
 def _compare(question: Question, way: Way) -> list[Comparison]:

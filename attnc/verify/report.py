@@ -56,7 +56,7 @@ class Report:
         """verified | measured | undecided | failed.
 
         measured: all is well, but nothing is proved.  undecided: nothing was found wrong, and the
-        solver gave up on something.
+        solver gave up on something, or the system had no room to run it.
         """
         if self.ok:
             return "measured" if self.edited else "verified"
@@ -77,7 +77,7 @@ class Report:
     def kill_rate(self) -> tuple[int, int]:
         """Mutants killed or shown to be equivalent, of those that apply."""
         applied = [row for row in self.mutants if row.outcome != "not applicable"]
-        return sum(row.outcome != "survived" for row in applied), len(applied)
+        return sum(row.ok for row in applied), len(applied)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -100,18 +100,16 @@ class Report:
             yield Row("obligation", claim.name, claim.status, claim.detail, claim.ok)
         for row in self.numbers:
             comparison = row.comparison
-            status = "within" if comparison.ok else "failed"
             measured = f"error {comparison.error:.2g} of {comparison.limit:.2g}"
             detail = comparison.problem or comparison.note or measured
             name = f"{row.case}, {row.dtype}, {comparison.what}, {row.device}"
-            yield Row("number", name, status, detail, comparison.ok)
+            yield Row("number", name, comparison.status, detail, comparison.ok)
         for check in self.checks:
             yield Row("check", check.name, check.status, check.problem, check.ok)
         for finding in self.findings:
             yield Row("finding", finding, "failed", "", False)
         for mutant in self.mutants:
-            survived = mutant.outcome == "survived"
-            yield Row("mutant", mutant.name, mutant.outcome, mutant.by, not survived)
+            yield Row("mutant", mutant.name, mutant.outcome, mutant.by, mutant.ok)
         for note in self.notes:
             yield Row("note", note, "", "", True)
 

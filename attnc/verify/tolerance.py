@@ -38,11 +38,21 @@ class Comparison:
     compared: int = 0
     problem: str = ""
     note: str = ""  # why nothing was compared, where that is no fault
+    undecided: bool = (
+        False  # nothing could be run, for a reason that lies outside; the note says it
+    )
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong.  An error that is NaN is not within any limit."""
-        return not self.problem and self.error <= self.limit
+        """All is well.  An error that is NaN is not within any limit."""
+        return self.status == "within"
+
+    @property
+    def status(self) -> str:
+        """within | failed | undecided."""
+        if self.undecided:
+            return "undecided"
+        return "within" if not self.problem and self.error <= self.limit else "failed"
 
     @property
     def ratio(self) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from attnc.commands.verify_table import report_lines, verdict
 from attnc.driver import compile_spec
 from attnc.spec import parse_spec
 from attnc.verify.certificate import (
@@ -64,6 +65,36 @@ def test_an_undecided_claim_beside_something_wrong_fails() -> None:
     wrong = (Check("reference(...) is the spec's", 4, "tails, fp16: out: error above its limit"),)
     assert report(obligations=claims, checks=wrong).outcome == "failed"
     assert report(obligations=claims, numbers=()).outcome == "failed"
+
+
+def test_what_was_not_run_is_undecided_and_never_verified() -> None:
+    room = Comparison("out", note="not run: Cannot allocate memory", undecided=True)
+    kept = report().numbers
+    far = NumberRow("far rows", "fp16", "interpreter", room)
+    judged = report(numbers=(*kept, far))
+    assert not judged.ok and judged.outcome == "undecided"
+    written = certificate(judged)
+    assert written["verified"] is False
+    assert written["numbers"][1] == {
+        "case": "far rows",
+        "dtype": "fp16",
+        "result": "out",
+        "compared": 0,
+        "error_over_limit": "unknown",
+        "problem": "",
+        "note": "not run: Cannot allocate memory",
+    }
+    assert report_lines(judged)[2:4] == [
+        "? fp16  out   on interpreter: 1 of 2 cases within the limit, worst 0.33 of it",
+        "      far rows: not run: Cannot allocate memory",
+    ]
+    assert verdict(judged) == "undecided: 1 of 2 comparisons, 64 elements compared"
+    mutants = (MutantRow("offsets in 32 bits", "undecided", "far rows: not run"),)
+    assert report(mutants=mutants).outcome == "undecided"
+    assert report(mutants=mutants).kill_rate == (0, 1)
+    wrong = NumberRow("tails", "fp16", "interpreter", Comparison("out", 0.4, 0.3, 64))
+    assert report(numbers=(far, wrong)).outcome == "failed"
+    assert report_lines(report(numbers=(far, wrong)))[2].startswith("! fp16 ")
 
 
 @pytest.mark.parametrize(

@@ -341,3 +341,13 @@ def test_a_stray_access_is_refused(read: int, write: int, problem: str) -> None:
     [result] = judge(spec_of("", outputs=()), module, _case())
     assert problem in result.problem and not result.ok
     assert bool(result.problem) == bool(problem)
+
+
+def test_what_the_system_has_no_room_for_is_not_run(no_room: None) -> None:
+    spec = spec_of("check: [{q_len: 20, kv_len: 20}]")
+    ways = [Way(load_text(compile_spec(spec).module.source, "room", interpret=True), "interpreter")]
+    apart = tuple(case for case in cases_for(spec) if case.apart)
+    rows = list(compare_numbers(spec, ways, cases=apart))
+    assert {(row.comparison.status, row.comparison.ok) for row in rows} == {("undecided", False)}
+    assert {row.comparison.note for row in rows} == {"not run: Cannot allocate memory"}
+    assert len(rows) == len(apart) >= 6  # the inputs of some have room, their results have none

@@ -35,6 +35,23 @@ def test_the_campaign_lets_an_equal_text_survive(monkeypatch: pytest.MonkeyPatch
     assert outcomes == ["survived", "not applicable"]
 
 
+def test_a_mutant_that_only_lives_where_nothing_was_run_is_undecided(
+    monkeypatch: pytest.MonkeyPatch, no_room: None
+) -> None:
+    """Offsets past 32 bits are no matter of the dense path: it runs all that it should."""
+    from attnc.verify import mutants_text
+
+    harmless = [
+        mutants_text.TextMutant("harmless", r"acc \* (inverse\[:, None\])", r"\1 * acc"),
+        mutants_text.TextMutant("dense", r"\Z", "\n", ways=("cpu", "reference"), beside=True),
+    ]
+    monkeypatch.setattr(mutants_text, "CATALOGUE", harmless)
+    kernels, beside = campaign(handmade_spec(), SOURCE)
+    assert (kernels.outcome, kernels.ok) == ("undecided", False)
+    assert kernels.by.startswith("far ") and kernels.by.endswith("not run: Cannot allocate memory")
+    assert (beside.outcome, beside.ok) == ("survived", False)
+
+
 def test_mutants_have_names_of_their_own_and_keep_to_their_place() -> None:
     assert len({mutant.name for mutant in CATALOGUE}) == len(CATALOGUE) >= 12
     first, last = SOURCE.index("@triton.jit"), SOURCE.index("def attention")
