@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import cycle
+from functools import cache
+from itertools import cycle, islice
 
 import sympy
+from sympy import Expr
 
+from attnc.divisors import divisors_of, is_zero_at
 from attnc.spec.schema import AttentionSpec, Param
 from attnc.symbols import FloorDiv, FloorMod
 
@@ -23,6 +26,9 @@ SMALL = (32, 32)
 TALL = (16, 64)
 TINY = (16, 16)
 LARGE = 64  # of an int param: whole tiles of 16 x 16 lie within
+VARIATIONS, USUAL = 5, 1  # of params: how many, and which has the defaults
+
+Params = dict[str, int | float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +72,12 @@ def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
     """List the cases that fit a spec, in a fixed order with fixed seeds."""
     drafts = [*_check_cases(spec), *_size_cases(), *_cruel_cases(spec), *_far_cases(spec)]
     drafts += [*_large_cases(spec), *_apart_cases(spec)]
-    variations = cycle(_param_variations(spec))
     heads = spec.heads_kv if spec.fixes_heads else 0
     finished = []
     for seed, case in enumerate(drafts):
-        params = dict(next(variations)) | dict(case.params)
+        params = _accepted(spec, dict(case.params), seed)
+        if params is None:
+            continue
         heads_kv = heads or (1 if spec.group > MANY else case.heads_kv)
         many = heads_kv * spec.group > MANY and case.q_len > 1
         batch = min(case.batch, 1) if many else case.batch
@@ -135,15 +142,16 @@ def _far_cases(spec: AttentionSpec) -> Iterator[Case]:
 
 def _large_cases(spec: AttentionSpec) -> Iterator[Case]:
     """Each int param so large that tiles without a mask lie inside of what it bounds."""
-    usual = _param_variations(spec)[1]
     for param in spec.params:
         if param.kind == "int" and not _is_exponent(spec, param):
-            params = tuple((dict(usual) | {param.name: LARGE}).items())
-            yield Case(f"large {param.name}", 1, 1, 40, 90, "fp16", TINY, params=params)
+            choices = (_accepted(spec, {param.name: size}) for size in (LARGE, LARGE + 1))
+            for params in islice(filter(None, choices), 1):
+                own = tuple(params.items())
+                yield Case(f"large {param.name}", 1, 1, 40, 90, "fp16", TINY, params=own)
 
 
 def _apart_cases(spec: AttentionSpec) -> Iterator[Case]:
-    usual = _param_variations(spec)[1]
+    usual = tuple((_accepted(spec, {}) or {}).items())
     yield Case("far entries", 3, 3, 1, 5, "fp16", TINY, "far", params=usual)
     yield Case("far rows", 1, 1, 33, 33, "fp16", TINY, "far", params=usual)
     heads = spec.heads_q if spec.fixes_heads else spec.group
@@ -160,9 +168,22 @@ def _integers(spec: AttentionSpec) -> Iterator[int]:
             yield abs(int(number))
 
 
-def _param_variations(spec: AttentionSpec) -> list[tuple[tuple[str, int | float], ...]]:
-    columns = [[(param.name, value) for value in _values(spec, param)] for param in spec.params]
-    return [tuple(column[i % len(column)] for column in columns) for i in range(5)]
+def _accepted(spec: AttentionSpec, own: Params, turn: int = USUAL) -> Params | None:
+    """The own values, and of the others the first in turn that the launcher takes with them."""
+    divisors = _divisors(spec)
+    columns = {param.name: _values(spec, param) for param in spec.params}
+    for i in range(turn, turn + VARIATIONS):
+        at = i % VARIATIONS
+        values = {name: column[at % len(column)] for name, column in columns.items()} | own
+        if not any(is_zero_at(divisor, values) for divisor in divisors):
+            return values
+    return None
+
+
+@cache
+def _divisors(spec: AttentionSpec) -> list[Expr]:
+    params = [param.name for param in spec.params]
+    return divisors_of((spec.mask, spec.score, spec.scale), params, spec.head_dim_qk)
 
 
 def _values(spec: AttentionSpec, param: Param) -> list[int | float]:

@@ -123,6 +123,29 @@ def test_a_divisor_is_never_zero() -> None:
     assert min(dict(case.params)["n"] for case in cases_for(spec_of(body))) >= 1
 
 
+@pytest.mark.parametrize(
+    ("formula", "kind", "refused"),
+    [
+        ("mask: kv_idx // (n - 3) <= 5", "{type: int, default: 8}", 3),
+        ("mask: kv_idx // (n - 64) <= 5", "{type: int, default: 8}", LARGE),
+        ("mask: kv_idx // (d - n) <= 5", "{type: int}", 8),
+        ("score: score / (n - 20)", "{type: int, default: 8}", 20),
+        ("score: score / (n - 0.35)", "{type: float, default: 0.7}", 0.35),
+        ("score: score / (n - 1.05)", "{type: float, default: 0.7}", 0.7 * 1.5),
+        ("scale: 1 / (n - 0.35)", "{type: float, default: 0.7}", 0.35),
+    ],
+)
+def test_no_case_has_params_that_the_launcher_refuses(
+    formula: str, kind: str, refused: float
+) -> None:
+    check = "check: [{q_len: 9, kv_len: 9, n: 5}]"
+    cases = cases_for(spec_of(f"{formula}\nparams: {{n: {kind}}}\n{check}"))
+    values = {dict(case.params)["n"] for case in cases}
+    assert refused not in values and len(values) > 2
+    assert len({case.name for case in cases}) > 15
+    assert ("mask" in formula) == any(value >= LARGE for value in values)
+
+
 def _case(**changes: object) -> Case:
     return dataclasses.replace(Case("one", 2, 2, 5, 9, "fp32"), **changes)  # type: ignore[arg-type]
 
@@ -282,8 +305,8 @@ def test_no_more_programs_are_launched_than_a_grid_holds(guard: str, problem: st
     "body",
     [
         "scale: 1/log(kv_len)",
-        "score: score / (n - 1)\nparams: {n: {type: int, default: 1}}",
-        "score: score / n\nparams: {n: {type: int, default: 0}}",
+        "score: score / (n - 1)\nparams: {n: {type: int}}\ncheck: [{q_len: 9, n: 2}]",
+        "score: score / n\nparams: {n: {type: int}}\ncheck: [{q_len: 9, n: 2}]",
     ],
 )
 def test_the_grid_is_judged_where_a_formula_has_a_value(body: str) -> None:
