@@ -72,4 +72,6 @@ def pytest_testnodedown(node: object, error: object) -> None:
 def _is_whole_run(config: pytest.Config) -> bool:
     asked = [arg for arg in config.args if not arg.startswith("-")]
     whole = all(Path(arg).resolve() in (GOLDEN.parent, GOLDEN.parent.parent) for arg in asked)
-    return whole and not config.option.keyword and not config.option.collectonly
+    marks = config.option.markexpr
+    some = config.option.keyword or config.option.collectonly
+    return whole and not some and (not marks or marks.startswith("not "))
