@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnc.spec.schema import AttentionSpec
 from attnc.spec.schema import Tensor as DeclaredTensor
-from attnc.verify.cases import Case
+from attnc.verify.cases import Case, cases_for
 from attnc.verify.far_memory import far_strides, spread, wide_strides
 from attnc.verify.reference import Call, visible_pairs
 
@@ -52,11 +52,15 @@ def build_call(
     return Call(spec, stored, dict(case.params), case.scale)
 
 
-def crowded_call(spec: AttentionSpec, case: Case) -> Call:
-    """A case with more batch entries and heads than a grid has room for, all on one element."""
+def crowded_call(spec: AttentionSpec) -> Call:
+    """A call with more batch entries and heads than a grid has room for, on one element each.
+
+    Nothing else may refuse it: params that a case has, and no default scale, which may have no
+    value at such lengths.
+    """
     heads_kv = spec.heads_kv if spec.fixes_heads else 1
     batch = 2**31 // (heads_kv * spec.group) + 1
-    sizes = _sizes(spec, replace(case, batch=batch, heads_kv=heads_kv))
+    sizes = _sizes(spec, Case("crowd", batch, heads_kv, 1, 1, "fp16"))
     shapes = _shapes(spec, sizes)
     if spec.layout == "bshd":
         shapes = {name: (b, s, h, d) for name, (b, h, s, d) in shapes.items()}
@@ -66,7 +70,7 @@ def crowded_call(spec: AttentionSpec, case: Case) -> Call:
         tensors[tensor.name] = torch.zeros((), dtype=DTYPES[tensor.dtype]).expand(shape)
     if spec.head_gate:
         tensors["head_gate"] = torch.ones(sizes["heads"])
-    return Call(spec, tensors, dict(case.params), 1.0)  # the default scale may have no value here
+    return Call(spec, tensors, dict(cases_for(spec)[0].params), 1.0)
 
 
 def store(values: Tensor, storage: str, name: str = "") -> Tensor:

@@ -103,23 +103,11 @@ def _compare_case(
 
 
 def judge_grid(spec: AttentionSpec, way: Way) -> Comparison:
-    """Judge a call that no grid has room for: it must be refused, or cut to what one holds.
-
-    A formula may have no value at some lengths and params: the smallest case that gets as far as
-    the grid is judged.
-    """
-    problem = "launched nothing"
-    for case in sorted(cases_for(spec), key=lambda case: case.q_len * case.kv_len):
-        if case.q_len == 0 or case.kv_len == 0:
-            continue  # nothing to launch
-        try:
-            return _judge_launch(launch_of(way, crowded_call(spec, case)))
-        except Misbehaved as error:
-            problem = f"raised {error}"
-    return Comparison("grid", problem=problem)
-
-
-def _judge_launch(grid: tuple[int, ...] | None) -> Comparison:
+    """Judge a call that no grid has room for: it must be refused, or cut to what one holds."""
+    try:
+        grid = launch_of(way, crowded_call(spec))
+    except Misbehaved as error:
+        return Comparison("grid", problem=f"raised {error}")
     if grid is None:
         return Comparison("grid", note="refused by name")
     if not grid:
