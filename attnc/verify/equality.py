@@ -24,6 +24,7 @@ from attnc.verify.obligations import Obligation
 Number = Any  # mpmath's numbers
 
 DIGITS, AGREE, POINTS = 50, 40, 32
+DRAWS = 20 * POINTS  # many may lie where a formula has no value
 SIMPLIFY_UP_TO = 40  # operations; sympy's simplify takes seconds on longer formulas
 
 Point = Mapping[str, Number]
@@ -61,7 +62,8 @@ class Sampler:
 def equal(name: str, one: Expr, other: Expr, sampler: Sampler) -> Obligation:
     """Compare two formulas over real and integer names.
 
-    Returns: proved, refuted with the point that shows it, or checked numerically.
+    Returns: proved, refuted with the point that shows it, checked numerically, or undecided where
+    points at which both have a value are rare.
     """
     one, other = _without_needless(one), _without_needless(other)
     if one == other:
@@ -69,9 +71,11 @@ def equal(name: str, one: Expr, other: Expr, sampler: Sampler) -> Obligation:
     difference = sympy.expand(one - other)
     if difference == 0:
         return Obligation(name, "proved")
-    apart = _disagreement(one, other, sampler)
-    if apart is not None:
+    compared, apart = _disagreement(one, other, sampler)
+    if apart:
         return Obligation(name, "refuted", apart)
+    if compared < POINTS:
+        return Obligation(name, "undecided", "too few points where both formulas have a value")
     if difference.count_ops() <= SIMPLIFY_UP_TO and sympy.simplify(difference) == 0:
         return Obligation(name, "proved")
     reason = (
@@ -94,28 +98,34 @@ def _is_needless(part: Basic) -> bool:
     return zero == 0 and formula.xreplace({x: sympy.S.Zero}) == at_zero
 
 
-def _disagreement(one: Basic, other: Basic, sampler: Sampler) -> str | None:
+def _disagreement(one: Basic, other: Basic, sampler: Sampler) -> tuple[int, str]:
+    """How many points were compared, and the first at which the formulas differ, if any."""
     random = Random(2026)
     names = {str(symbol) for symbol in one.free_symbols | other.free_symbols}
     with mpmath.workdps(DIGITS):
         compared = 0
-        for _ in range(2 * POINTS):
+        for _ in range(DRAWS):
+            if compared == 2 * POINTS:
+                break
             point = sampler.draw(names, random)
             try:
                 a, b = evaluate_exactly(one, point), evaluate_exactly(other, point)
-            except (ZeroDivisionError, ValueError):  # a pole of either side
+            except (ZeroDivisionError, ValueError):  # a pole of either side, or no real number
                 continue
             if not (mpmath.isfinite(a) and mpmath.isfinite(b)):
                 continue
             compared += 1
             if not abs(a - b) <= mpmath.mpf(10) ** -AGREE * (1 + abs(a)):
                 at = ", ".join(f"{n} = {mpmath.nstr(v, 6)}" for n, v in point.items() if n in names)
-                return f"{mpmath.nstr(a, 8)} is not {mpmath.nstr(b, 8)} at {at}"
-    return None if compared >= POINTS else "too few points where both are defined"
+                return compared, f"{mpmath.nstr(a, 8)} is not {mpmath.nstr(b, 8)} at {at}"
+    return compared, ""
 
 
 def evaluate_exactly(formula: Basic, point: Point) -> Number:
-    """Evaluate a formula at mpmath's working precision; tensors hold arbitrary fixed numbers."""
+    """Evaluate a formula at mpmath's working precision; tensors hold arbitrary fixed numbers.
+
+    Raises: ZeroDivisionError, ValueError where it, or a part of it, has no real value.
+    """
     if isinstance(formula, Symbol):
         return point[formula.name]
     if formula in (sympy.true, sympy.false):
@@ -132,7 +142,10 @@ def evaluate_exactly(formula: Basic, point: Point) -> Number:
     rule = _RULES.get(formula.func)
     if rule is None:
         raise NotImplementedError(f"no exact meaning for {formula.func.__name__}")
-    return rule(*arguments)
+    value = rule(*arguments)
+    if isinstance(value, mpmath.mpc):
+        raise ValueError(f"{formula} is no real number")
+    return value
 
 
 def _is_tensor(arg: Basic, formula: Basic) -> bool:
