@@ -64,7 +64,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 31b3c100404ec7a5dec057933f64e715bdac1fc563e3571e1d6dab07c975538c
+# sha256 of this file without this line: 561ab5ca1850a7935965ec51b5c244a653c8ecd291cd7586802cc0e627b77239
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -340,13 +340,6 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
-
-
-def _taken(value, *conditions):
-    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
-    for condition in conditions if value.requires_grad else ():
-        value = torch.where(condition, value, value.detach())
-    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -67,7 +67,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 3d9378cc5d1f9e98b6eb8b3ad3bf0c61508123722bb9ddb638e9a0a050a2bff5
+# sha256 of this file without this line: 096528ffb93593932bd86fd5ff889db18570db3232133d7df15c1cd010bc4ac4
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -345,13 +345,6 @@ def _dense_results(q, k, v, ids, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
-
-
-def _taken(value, *conditions):
-    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
-    for condition in conditions if value.requires_grad else ():
-        value = torch.where(condition, value, value.detach())
-    return value
 
 
 def _read(tensor, *indices):

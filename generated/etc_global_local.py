@@ -85,7 +85,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 0b49b1e43e18770fddb1d2a110972091678236d6219de8ef427d45a53944ba46
+# sha256 of this file without this line: 528dbcda541e06065f69ebad53ad2798612e906d89e23c2b093e2dd1ca335c77
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -398,13 +398,6 @@ def _dense_results(q, k, v, g, radius, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
-
-
-def _taken(value, *conditions):
-    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
-    for condition in conditions if value.requires_grad else ():
-        value = torch.where(condition, value, value.detach())
-    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -67,7 +67,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 1ab9468c0a3b62faa5492d5ef80e195972678a68dff8d1045105e0544d56dcb8
+# sha256 of this file without this line: 160623d0226b49505d07b4468a24b627edf8541c91895fb2f140ff06ae6c8d1e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -348,13 +348,6 @@ def _dense_results(q, k, v, head_gate, scale):
     out = torch.where(gate == 0, 0.0, out * gate)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
-
-
-def _taken(value, *conditions):
-    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
-    for condition in conditions if value.requires_grad else ():
-        value = torch.where(condition, value, value.detach())
-    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

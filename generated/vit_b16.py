@@ -62,7 +62,7 @@ SCHEDULES = {
     ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 1578d073dfddf0a9c36bc8892bd1852139bb2f49ef99278ccaaf404843541385
+# sha256 of this file without this line: 28cf56af578fc64f14b85212281a56cf6764693078766b6d893c1db6ec24eb0e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -338,13 +338,6 @@ def _dense_results(q, k, v, scale):
     out = weights @ torch.where(seen[..., None], v, 0.0)
     out = out.to(element)
     return out, lse.float() if real == torch.float32 else lse
-
-
-def _taken(value, *conditions):
-    """The value; no gradient passes where a condition fails, since a derivative may be infinite there."""
-    for condition in conditions if value.requires_grad else ():
-        value = torch.where(condition, value, value.detach())
-    return value
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

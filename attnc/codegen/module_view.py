@@ -78,8 +78,7 @@ class OutputView:
 class ReferenceView:
     """What the dense reference prints: the formulas as PyTorch, and what they need."""
 
-    plain: bool  # the score is what it was
-    score: str
+    score: str  # empty where it is what it was
     mask: str
     names: tuple[str, ...]  # positions and lengths that the formulas speak of
     helpers: tuple[str, ...]
@@ -229,13 +228,13 @@ def _reference(interface: Interface) -> ReferenceView:
     text = TorchText()
     mask = text.print(interface.mask)
     text.taken = ("visible",)
-    score = text.print(interface.score)
+    plain_score = interface.score == symbols.score
+    score = "" if plain_score else bare(text.print(interface.score))
     spoken = names_in(interface.score, interface.mask)
     spoken |= {"q_idx"} if "q_pos" in spoken else set()
     order = ("b", "h", "h_kv", "q_idx", "kv_idx", "q_pos", "d", "q_len", "kv_len")
     return ReferenceView(
-        plain=interface.score == symbols.score,
-        score=bare(score),
+        score=score,
         mask=bare(mask),
         names=tuple(name for name in order if name in spoken),
         helpers=tuple(sorted(text.used)),

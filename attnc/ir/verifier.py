@@ -32,7 +32,7 @@ from attnc.ir.nodes import (
     Update,
     Value,
 )
-from attnc.symbols import b, d, h, h_kv, kv_len, q_len, q_pos
+from attnc.symbols import b, d, h, h_kv, kv_len, names_in, q_len, q_pos
 
 Axes = frozenset[str]
 NOWHERE: Axes = frozenset()
@@ -77,7 +77,7 @@ class _Checker:
         _once("axis", [axis.name for axis in kernel.axes])
         _once("buffer", [buffer.name for buffer in kernel.buffers])
         _once("scalar", [scalar.name for scalar in kernel.scalars])
-        _once("grid index", [str(dim.index) for dim in kernel.grid])
+        _once("grid index", [dim.index.name for dim in kernel.grid])
         for buffer in kernel.buffers:
             if len(buffer.dims) != len(buffer.sizes):
                 raise IRError(f"buffer {buffer.name} needs one size for each dim")
@@ -95,16 +95,16 @@ class _Checker:
         kernel = self.kernel
         rows = next((axis.name for axis in kernel.axes if axis.role == "rows"), None)
         for symbol in (b, h, h_kv, q_len, kv_len, d):
-            yield str(symbol), NOWHERE
-        yield str(q_pos), frozenset({rows}) if rows else NOWHERE
+            yield symbol.name, NOWHERE
+        yield q_pos.name, frozenset({rows}) if rows else NOWHERE
         yield from ((scalar.name, NOWHERE) for scalar in kernel.scalars)
-        yield from ((str(dim.index), NOWHERE) for dim in kernel.grid)
+        yield from ((dim.index.name, NOWHERE) for dim in kernel.grid)
         sizes: list[Basic] = [dim.extent for dim in kernel.grid]
         sizes += [size for buffer in kernel.buffers for size in buffer.sizes]
         sizes += [part for axis in kernel.axes for part in (axis.size, axis.tile, axis.first)]
-        yield from ((str(symbol), NOWHERE) for size in sizes for symbol in size.free_symbols)
-        positions = ((axis, name) for axis in kernel.axes for name in (axis.index, axis.within))
-        yield from ((str(name), frozenset({axis.name})) for axis, name in positions)
+        yield from ((name, NOWHERE) for name in names_in(*sizes))
+        positions = ((axis, place) for axis in kernel.axes for place in (axis.index, axis.within))
+        yield from ((place.name, frozenset({axis.name})) for axis, place in positions)
 
     def _statement(self, stmt: Stmt) -> None:
         self._fits(stmt)
@@ -178,11 +178,7 @@ class _Checker:
         return self.names[name]
 
     def _axes(self, user: str, *formulas: Basic) -> Axes:
-        found: set[str] = set()
-        for formula in formulas:
-            for symbol in formula.free_symbols:
-                found |= self._of(user, str(symbol))
-        return frozenset(found)
+        return NOWHERE.union(*(self._of(user, name) for name in names_in(*formulas)))
 
     def _indexes(self, user: str, buffer: str, count: int) -> None:
         known = {one.name: len(one.dims) for one in self.kernel.buffers}

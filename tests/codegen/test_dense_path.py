@@ -45,13 +45,14 @@ TRAPS = {  # a derivative that is infinite, or a quotient without a value, where
 @pytest.mark.parametrize("trap", TRAPS)
 def test_what_does_not_count_has_no_part_in_gradients(build: Build, trap: str) -> None:
     built = build(TRAPS[trap], False)
-    extra = {"t": torch.randn(9)} if built.spec.tensors else {}
+    draw = torch.Generator().manual_seed(0)
+    extra = {"t": torch.randn(9, generator=draw)} if built.spec.tensors else {}
     call = inputs(built.spec, 7, 9, **extra)
     leaves = {name: t.double().requires_grad_() for name, t in call.tensors.items()}
     arguments = dict(leaves) | {name: leaves[name].float() for name in extra}
     found = built.module.reference(**arguments)
     judge = dense(Call(built.spec, arguments, {}))
-    torch.testing.assert_close(found, judge.out)
+    torch.testing.assert_close(found, judge.out, rtol=1e-5, atol=1e-6)  # t is float32
     by_module, by_judge = (
         torch.autograd.grad(out.sin().sum(), list(leaves.values()), retain_graph=True)
         for out in (found, judge.out)
