@@ -26,13 +26,13 @@ from attnc.verify.obligations import Obligation
 from attnc.verify.output_claims import grid_claims, store_claims
 from attnc.verify.piece_claims import piece_claims
 from attnc.verify.solver_meaning import SolverMeaning
+from attnc.verify.source_text import TILES
 from attnc.verify.tightness import tightness_claims
 
 Blocks = tuple[int, int]  # BLOCK_Q, BLOCK_KV
 
 WIDE = (32, 128)
-SIZES = (16, 32, 64, 128, 256)
-EVERY_SHAPE = tuple(product(SIZES, SIZES))  # all that a generated launcher accepts
+EVERY_SHAPE = tuple(product(TILES, TILES))  # all that a generated launcher accepts
 EFFORT = 4_000_000  # z3's own resource count: about a second or two
 # z3's luck varies a thousandfold: one order of search finds what another misses
 SEEDS = (0, 1, 2, 4)
