@@ -22,6 +22,7 @@ from attnc.graph.operations import (
     Operation,
     symbol_of,
 )
+from attnc.graph.value_table import ValueTable
 from attnc.spec.schema import AttentionSpec, Tensor
 from attnc.symbols import Read, replaced
 
@@ -73,30 +74,26 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
     return replace(flow, kernels=group_results(flow))
 
 
+def declared_names(spec: AttentionSpec) -> frozenset[str]:
+    """What the spec calls its own: tensors and params."""
+    gate = ("head_gate",) if spec.head_gate else ()
+    return frozenset((*gate, *(named.name for named in (*spec.tensors, *spec.params))))
+
+
 class _Builder:
-    """A hash-consing table of operations: an equal operation is the same value."""
+    """The spec's meaning, value by value."""
 
     def __init__(self, spec: AttentionSpec) -> None:
         self.spec = spec
         self.tensors = {tensor.name: tensor for tensor in spec.tensors}
         if spec.head_gate:
             self.tensors["head_gate"] = Tensor("head_gate", ("heads",))
-        self.declared = {*self.tensors, *(param.name for param in spec.params)}
-        self.values: dict[str, Operation] = {}
-        self.known: dict[Operation, str] = {}
+        self.table = ValueTable(declared_names(spec))
+        self.values = self.table.values
         self.varies = dict(VARIES)
 
     def add(self, name: str, operation: Operation) -> str:
-        if operation in self.known:
-            return self.known[operation]
-        unique, count = name, 1
-        while unique in self.values or (
-            unique in self.declared and unique != getattr(operation, "tensor", "")
-        ):
-            count += 1
-            unique = f"{name}_{count}"
-        self.values[unique] = operation
-        self.known[operation] = unique
+        unique = self.table.add(name, operation)
         self.varies[unique] = frozenset(operation.axes)
         return unique
 

@@ -11,7 +11,7 @@ case.  A dataflow holds its values in a table name -> operation, and equal opera
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import networkx as nx
 from sympy import Basic, Expr, Integer, Symbol, true
@@ -70,7 +70,19 @@ class LogSumExp:
     where: Boolean = true
 
 
-Operation = Input | Gather | Contract | Map | LogSumExp
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """A tensor's gradient: elements of values added where the tensor was read at these indices.
+
+    parts: (value, indices) for each way in which the tensor is read.
+    """
+
+    tensor: str
+    parts: tuple[tuple[str, tuple[Expr, ...]], ...]
+    axes: tuple[str, ...] = ()  # none: its dimensions are the tensor's own
+
+
+Operation = Input | Gather | Contract | Map | LogSumExp | Scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +98,16 @@ class Dataflow:
     """A spec as whole-tensor operations.
 
     values: in order of definition.  outputs: result name -> value.  kernels: filled by
-    graph.kernels.
+    graph.kernels.  gradients: operand of the call -> value.  kept: values that the forward writes
+    for them.
     """
 
     spec: AttentionSpec
     values: Mapping[str, Operation]
     outputs: Mapping[str, str]
     kernels: tuple[KernelGraph, ...] = ()
+    gradients: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
     def operands(self, name: str) -> tuple[str, ...]:
         """The values that a value reads."""
@@ -119,6 +134,8 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
             formulas = (formula, where)
         case LogSumExp(operand, _, _, where):
             formulas = (Symbol(operand), where)
+        case Scatter(_, parts):
+            formulas = tuple(part for name, indices in parts for part in (Symbol(name), *indices))
     names = (name for formula in formulas for name in sorted(names_in(formula)) if name in values)
     return tuple(dict.fromkeys(names))
 

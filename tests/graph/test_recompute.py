@@ -1,0 +1,63 @@
+"""What is kept is the minimum cut under the limit, and that is {lse, out}."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from attnc.graph.costs import making_price, stored_bytes
+from attnc.graph.derivative import differentiate
+from attnc.graph.recompute import Plan, _Problem, plan_keeping
+from tests.graph.test_derivative import BODIES, flow_of
+
+LONG = "sizes: {batch: 2, q_len: 4096, kv_len: 4096}\n"
+
+
+def plan_of(body: str) -> Plan:
+    return plan_keeping(differentiate(flow_of(body)))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("body", [body for body in BODIES.values() if "head_gate" not in body])
+def test_out_and_lse_are_kept_and_nothing_else(body: str, head_dim: int) -> None:
+    assert set(plan_of(f"{LONG}head_dim: {head_dim}\n{body}").kept) <= {"lse", "out"}
+
+
+def test_what_is_kept_of_a_gated_head_is_the_sum_before_the_gate() -> None:
+    plan = plan_of(f"{LONG}head_gate: true")
+    assert plan.kept == ("lse", "out")
+
+
+def test_short_sequences_may_keep_more_within_the_limit() -> None:
+    plan = plan_of("sizes: {q_len: 16, kv_len: 16}")
+    assert sum(c.size for c in plan.choices if c.kept and c.name != "out") <= plan.limit
+
+
+@pytest.mark.parametrize("body", ["", "score: softcap(score, 50)", "head_gate: true"])
+@pytest.mark.parametrize("price", [0.0, 1e-3, 1.0])
+def test_the_cut_is_the_cheapest_of_all_choices(body: str, price: float) -> None:
+    problem = _Problem.of(differentiate(flow_of(body)))
+    kept = problem.cut(price)
+    every = (
+        frozenset(chosen)
+        for count in range(len(problem.primal) + 1)
+        for chosen in combinations(problem.primal, count)
+    )
+    assert cost(problem, kept, price) == min(cost(problem, other, price) for other in every)
+
+
+def cost(problem: _Problem, kept: frozenset[str], price: float) -> int:
+    """Keep these, and make whatever else is needed."""
+    flow = problem.flow
+    total, needed = 0, set(problem.read)
+    for name in reversed(problem.primal):
+        if name not in needed:
+            continue
+        if name in kept:
+            extra = 0 if name in problem.outputs else round(price * stored_bytes(flow, name))
+            total += problem.keeping(name) + extra
+        else:
+            total += making_price(flow, name)
+            needed |= set(flow.operands(name)) & set(problem.primal)
+    return total
