@@ -28,7 +28,10 @@ def group_results(flow: Dataflow) -> tuple[KernelGraph, ...]:
     by_grid: dict[tuple[str, ...], list[str]] = {}
     for name in results:
         by_grid.setdefault(_grid(flow, name), []).append(name)
-    return tuple(KernelGraph(grid, _phases(flow, names)) for grid, names in by_grid.items())
+    return tuple(
+        KernelGraph("forward", grid, phases_of(flow, names), tuple(flow.outputs.items()))
+        for grid, names in by_grid.items()
+    )
 
 
 def _results(flow: Dataflow) -> list[str]:
@@ -60,7 +63,8 @@ def _grid(flow: Dataflow, name: str) -> tuple[str, ...]:
     return tuple(axis for axis in AXES if axis in axes and axis not in FEATURE_AXES)
 
 
-def _phases(flow: Dataflow, names: list[str]) -> tuple[tuple[str, ...], ...]:
+def phases_of(flow: Dataflow, names: list[str]) -> tuple[tuple[str, ...], ...]:
+    """Results in phases: one that reads another comes in a later phase."""
     graph = flow.graph()
     depth: dict[str, int] = {}
     for name in names:

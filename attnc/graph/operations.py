@@ -87,19 +87,24 @@ Operation = Input | Gather | Contract | Map | LogSumExp | Scatter
 
 @dataclass(frozen=True, slots=True)
 class KernelGraph:
-    """Results that share a grid, in phases: a phase may read what an earlier one has reduced."""
+    """Results that share a grid, in phases: a phase may read what an earlier one has reduced.
 
+    results: what it writes, buffer -> value.
+    """
+
+    name: str
     grid: tuple[str, ...]
     phases: tuple[tuple[str, ...], ...]
+    results: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
     """A spec as whole-tensor operations.
 
-    values: in order of definition.  outputs: result name -> value.  kernels: filled by
-    graph.kernels.  gradients: operand of the call -> value.  kept: values that the forward writes
-    for them.
+    values: in order of definition.  outputs: result name -> value.  kernels: of the forward,
+    filled by graph.kernels.  gradients: operand of the call -> value.  kept: what the forward
+    writes for them.  backward: their kernels, in order, filled by graph.gradient_kernels.
     """
 
     spec: AttentionSpec
@@ -108,6 +113,7 @@ class Dataflow:
     kernels: tuple[KernelGraph, ...] = ()
     gradients: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    backward: tuple[KernelGraph, ...] = ()
 
     def operands(self, name: str) -> tuple[str, ...]:
         """The values that a value reads."""

@@ -104,6 +104,20 @@ def index_of(flow: Dataflow, operation: Input | Gather, buffer: Buffer) -> tuple
     return tuple(by_dim[dim] for dim in buffer.dims)
 
 
+def positions_of(buffer: Buffer) -> tuple[Expr, ...]:
+    """The index of a buffer whose dimensions are those of the attention, position by position."""
+    keys = "k" in buffer.dims
+    by_dim = {
+        "b": symbols.b,
+        "h": symbols.h_kv if keys else symbols.h,
+        "q": symbols.q_idx,
+        "k": symbols.kv_idx,
+        "d": D_IDX,
+        "e": E_IDX,
+    }
+    return tuple(by_dim[dim] for dim in buffer.dims)
+
+
 def inside(
     flow: Dataflow,
     buffer: Buffer,

@@ -1,0 +1,256 @@
+"""What one program instance of a kernel holds, and each value of the dataflow as a tile of it.
+
+A program holds a tile of one axis and walks the tiles of the other: the forward and the gradient of
+q hold queries and walk keys, the gradients of k and v hold keys and walk queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from sympy import Basic, Expr, Integer, Symbol, true
+from sympy.logic.boolalg import And, Boolean
+
+from attnc import symbols
+from attnc.graph.operations import (
+    FEATURE_AXES,
+    Dataflow,
+    Gather,
+    Input,
+    Map,
+    is_integer,
+)
+from attnc.graph.operations import (
+    Contract as WholeContract,
+)
+from attnc.ir.nodes import (
+    BLOCK_KV,
+    BLOCK_Q,
+    Axis,
+    Buffer,
+    Contract,
+    Formula,
+    GridDim,
+    Let,
+    Load,
+    Loop,
+    Piece,
+    Reduce,
+    Scalar,
+    Store,
+)
+from attnc.ir.position_ranges import KNOWN, learn
+from attnc.ir.rebuild import reads_of_value
+from attnc.plan import buffers
+from attnc.symbols import FloorDiv, names_in
+
+Q_BLOCK, Q_FIRST, KV_BLOCK, KV_FIRST = (
+    Symbol(name, integer=True, nonnegative=True)
+    for name in ("q_block", "q_first", "kv_block", "kv_first")
+)
+BLOCKS = {"q": (Q_BLOCK, Q_FIRST, BLOCK_Q), "k": (KV_BLOCK, KV_FIRST, BLOCK_KV)}
+
+
+class TilePlan:
+    """The tiles of one kernel.
+
+    held, walked: the axis whose tile a program holds, and the one that its loops walk.  stored:
+    values that lie in a buffer of their own name.
+    """
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        held: str,
+        walked: str,
+        results: Iterable[str],
+        stored: frozenset[str] = frozenset(),
+    ) -> None:
+        self.flow, self.held, self.walked = flow, held, walked
+        self.results, self.stored = frozenset(results), stored
+        self.buffers = {buffer.name: buffer for buffer in buffers.attention_buffers(flow)}
+        self.axes = self._axes()
+        self.ranges = dict(KNOWN)
+        self.summed = self._summed()
+        self.lets: dict[str, Let] = {}
+        for name in flow.values:
+            if (let := self._let(name)) is not None:
+                self.lets[name] = let
+                learn(let, self.ranges)
+        self.varies = {name: frozenset(let.axes) for name, let in self.lets.items()} | {
+            "q_idx": frozenset("q"),
+            "q_pos": frozenset("q"),
+            "kv_idx": frozenset("k"),
+        }
+
+    def _axes(self) -> tuple[Axis, ...]:
+        spec = self.flow.spec
+        qk, dv = Integer(spec.head_dim_qk), Integer(spec.head_dim_v)
+        piece = _piece(self.flow)
+        role = {self.held: "rows", self.walked: "columns"}
+        return (
+            Axis("q", role["q"], symbols.q_len, BLOCK_Q, symbols.q_idx, Q_FIRST),
+            Axis("k", role["k"], symbols.kv_len, BLOCK_KV, symbols.kv_idx, KV_FIRST),
+            Axis("d", "feature", qk, qk, buffers.D_IDX, Integer(0), piece),
+            Axis("e", "feature", dv, dv, buffers.E_IDX, Integer(0), piece),
+        )
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+    def grid(self) -> tuple[GridDim, ...]:
+        """A program for each tile of the held axis, head (of the queries or keys), batch entry."""
+        block, _, tile = BLOCKS[self.held]
+        head = (
+            GridDim(symbols.h, buffers.HEADS)
+            if self.held == "q"
+            else GridDim(symbols.h_kv, buffers.KV_HEADS)
+        )
+        tiles = FloorDiv(self.axis(self.held).size + tile - 1, tile)
+        return GridDim(block, tiles), head, GridDim(symbols.b, buffers.BATCH)
+
+    def positions(self) -> list[Let]:
+        """Where the held tile stands."""
+        block, first, tile = BLOCKS[self.held]
+        group = self.flow.spec.group
+        shared = Let(
+            "h_kv",
+            Formula(FloorDiv(symbols.h, group)),
+            dtype="i32",
+            note="the head that its group shares",
+        )
+        q_pos = Let(
+            "q_pos",
+            Formula(symbols.Q_POS),
+            ("q",),
+            "i32",
+            "position of each query among the keys",
+        )
+        return [
+            *([shared] if self.held == "q" else []),
+            Let(str(first), Formula(block * tile), dtype="i32"),
+            *([q_pos] if self.held == "q" else []),
+        ]
+
+    def scalars(self) -> tuple[Scalar, ...]:
+        """The numbers of the call."""
+        made = [
+            Scalar("batch", "i32", "batch entries"),
+            Scalar("heads", "i32", "query heads"),
+            Scalar("kv_heads", "i32", "key/value heads"),
+            Scalar("q_len", "i32", "queries"),
+            Scalar("kv_len", "i32", "keys"),
+            Scalar("scale", "f32", "factor of q . k"),
+        ]
+        kinds = {"int": "i32", "float": "f32"}
+        made += [
+            Scalar(param.name, kinds[param.kind], "param of the spec")
+            for param in self.flow.spec.params
+        ]
+        return tuple(made)
+
+    # ------------------------------------------------------------ values
+
+    def label(self, name: str) -> str:
+        """What a value's tile is called: tensors with features are tiles of themselves."""
+        operation = self.flow.values[name]
+        is_tensor = isinstance(operation, Input) or name in self.stored
+        return f"{name}_tile" if is_tensor and FEATURE_AXES & set(operation.axes) else name
+
+    def along(self, name: str, axes: Iterable[str]) -> tuple[str, ...]:
+        """The order of a tile's axes: what is held first, and what a product sums over before."""
+        inner = (self.walked, "d", "e") if name in self.summed else ("d", "e", self.walked)
+        return tuple(axis for axis in (self.held, *inner) if axis in axes)
+
+    def needed(self, *formulas: Basic) -> tuple[Let, ...]:
+        """The values along the walked axis that formulas need, directly or not, in order."""
+        by_name = {let.name: let for let in self.lets.values() if self.walked in let.axes}
+        found: set[str] = set()
+        todo = list(names_in(*formulas))
+        while todo:
+            let = by_name.get(todo.pop())
+            if let is not None and let.name not in found:
+                found.add(let.name)
+                todo += reads_of_value(let.value)
+        return tuple(let for let in by_name.values() if let.name in found)
+
+    def loop(self, reductions: Iterable[Reduce]) -> Loop:
+        """A loop over every tile of the walked axis."""
+        axis, made = self.axis(self.walked), tuple(reductions)
+        everything = Piece(Integer(0), FloorDiv(axis.size + axis.tile - 1, axis.tile))
+        body = self.needed(*(part for one in made for part in (one.element, one.where)))
+        return Loop(self.walked, (everything,), body, made)
+
+    def in_range(self, where: Boolean) -> Boolean:
+        """A condition on the positions of the walked axis that exist."""
+        axis = self.axis(self.walked)
+        return And(where, axis.index < axis.size)
+
+    def store(self, buffer_name: str, value: str) -> Store:
+        """Write a result at the positions of its axes."""
+        buffer = self.buffers[buffer_name]
+        index = buffers.positions_of(buffer)
+        return Store(buffer_name, index, value, self._inside(buffer, index))
+
+    def _inside(self, buffer: Buffer, index: tuple[Expr, ...]) -> Boolean:
+        return buffers.inside(self.flow, buffer, index, self.axes, self.ranges)
+
+    def _summed(self) -> frozenset[str]:
+        """Tensors whose features a sum over what is walked keeps: v, in attention."""
+        found: set[str] = set()
+        for name in self.results:
+            operation = self.flow.values[name]
+            if isinstance(operation, WholeContract) and self.walked not in operation.axes:
+                found |= {o for o in operation.operands if self.walked in self.flow.values[o].axes}
+        return frozenset(name for name in found if FEATURE_AXES & set(self.flow.values[name].axes))
+
+    def _let(self, name: str) -> Let | None:
+        """The tile of a value, or None for what the kernel reduces and what is made of that."""
+        operation = self.flow.values[name]
+        if name in self.stored:
+            return self._load(name, name, buffers.positions_of(self.buffers[name]))
+        match operation:
+            case Input(tensor) | Gather(tensor):
+                index = buffers.index_of(self.flow, operation, self.buffers[tensor])
+                return self._load(name, tensor, index, operation.dtype)
+            case WholeContract(operands, axes) if {"q", "k"} <= set(axes):
+                return self._product(name, operands)
+            case Map(formula) if not self._reads_result(formula):
+                dtype = "i32" if is_integer(operation) else "f32"
+                axes = self.along(name, operation.axes)
+                return Let(name, Formula(cast(Expr, formula)), axes, dtype, self._origin(name))
+            case _:
+                return None
+
+    def _load(self, name: str, buffer_name: str, index: tuple[Expr, ...], dtype: str = "") -> Let:
+        buffer = self.buffers[buffer_name]
+        load = Load(buffer_name, index, self._inside(buffer, index))
+        axes = self.along(name, self.flow.values[name].axes)
+        return Let(self.label(name), load, axes, dtype or buffer.dtype)
+
+    def _product(self, name: str, operands: tuple[str, ...]) -> Let:
+        """A product over features, what is held on the left."""
+        axes_of = {operand: self.flow.values[operand].axes for operand in operands}
+        left, right = sorted(operands, key=lambda operand: self.held not in axes_of[operand])
+        over = tuple(axis for axis in axes_of[left] if axis in FEATURE_AXES)
+        pair = (self.held, self.walked)
+        return Let(name, Contract(self.label(left), self.label(right), over), pair)
+
+    def _origin(self, name: str) -> str:
+        is_score = name == "logits" and self.flow.spec.score != symbols.score
+        return f"score: {self.flow.spec.score_text}" if is_score else ""
+
+    def mask_note(self) -> str:
+        """The user's mask, for the reader of the generated file."""
+        return "" if self.flow.spec.mask == true else f"mask: {self.flow.spec.mask_text}"
+
+    def _reads_result(self, formula: Basic) -> bool:
+        return not (self.results - self.stored).isdisjoint(names_in(formula))
+
+
+def _piece(flow: Dataflow) -> int:
+    """The widest piece of a head dim, where the spec's schedule says; of a list, the first."""
+    asked = (flow.spec.schedule or {}).get("piece", 128)
+    return asked[0] if isinstance(asked, tuple) else asked
