@@ -68,7 +68,8 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
     lse = build.add("lse", LogSumExp(logits, "k", AXES[:4], mask))
     weights = exp(symbols.value_symbol(logits) - symbols.value_symbol(lse))
     p = build.add("p", Map(weights, AXES[:5], mask))
-    out = build.add("out", Contract((p, v), ("b", "g", "r", "q", "e")))
+    weighted = "ungated" if spec.head_gate else "out"
+    out = build.add(weighted, Contract((p, v), ("b", "g", "r", "q", "e")))
     outputs = {"out": build.gated(out)} | {name: lse for name in spec.outputs}
     flow = Dataflow(spec, build.values, outputs)
     return replace(flow, kernels=group_results(flow))
@@ -124,7 +125,7 @@ class _Builder:
             return out
         gate = self._gate()
         product = symbols.Where(symbols.nonzero(gate), symbols.value_symbol(out) * gate, Integer(0))
-        return self.add("gated", Map(product, self.values[out].axes))
+        return self.add("out", Map(product, self.values[out].axes))
 
     def _gate_input(self) -> Input:
         return Input("head_gate", ("g", "r"), "f32")

@@ -10,6 +10,7 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
+    Each,
     Fill,
     Formula,
     Let,
@@ -24,7 +25,7 @@ from attnc.ir.nodes import (
     Update,
 )
 
-_EVERYWHERE: frozenset[type[Node]] = frozenset({Let, Loop, Piece, Store, Load, Formula})
+_EVERYWHERE: frozenset[type[Node]] = frozenset({Let, Loop, Each, Piece, Store, Load, Formula})
 _DECLARED = _EVERYWHERE | {Contract, Reduce}
 
 ALLOWED: dict[Level, frozenset[type[Node]]] = {

@@ -2,10 +2,11 @@
 
     Program  = interface, Kernel*                     what a module offers, and its kernels
     Kernel   = Axis*, GridDim*, Buffer*, Scalar*, Stmt*
-    Stmt     = Let | Loop | Start | Store
+    Stmt     = Let | Loop | Each | Start | Store
     Let      = name := Value                          bound once
     Loop     = axis, Piece*, Let*, Reduce*            NAIVE, STREAMED: reductions are declared
              | axis, Piece*, Let*, Update*            READY: what is carried is spelled out
+    Each     = index, count, Stmt*                    rounds of loops, reductions running through
     Value    = Load | Formula                         at every level
              | Contract                               NAIVE, STREAMED
              | Collapse                               STREAMED (a column test), READY
@@ -253,7 +254,20 @@ class Store(Node):
     guard: Boolean = true
 
 
-Stmt = Let | Loop | Start | Store
+@dataclass(frozen=True, slots=True)
+class Each(Node):
+    """Run the body (Let*, Loop*) for index = 0 .. count - 1, in order.
+
+    A reduction of its loops starts once, before the first round, and runs through all rounds.
+    """
+
+    index: Symbol
+    count: Expr
+    body: tuple[Stmt, ...]
+    note: str = ""
+
+
+Stmt = Let | Loop | Each | Start | Store
 
 
 @dataclass(frozen=True, slots=True)

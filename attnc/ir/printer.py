@@ -22,6 +22,7 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
+    Each,
     Fill,
     Formula,
     GridDim,
@@ -159,6 +160,12 @@ def _loop(node: Loop) -> Iterator[str]:
     yield f"loop {node.axis}{_remark(node.note)}"
     for part in (node.pieces, node.body, node.reductions, node.updates):
         yield from _nested(part)
+
+
+@_lines.register
+def _each(node: Each) -> Iterator[str]:
+    yield f"each {node.index} < {formula_text(node.count)}{_remark(node.note)}"
+    yield from _nested(node.body)
 
 
 @_lines.register

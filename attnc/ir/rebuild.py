@@ -12,6 +12,7 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
+    Each,
     Fill,
     Formula,
     Kernel,
@@ -59,6 +60,8 @@ def reads_of(stmt: Stmt) -> set[str]:
             found |= {name for let in body for name in reads_of(let)}
             found |= {update.value for update in updates}
             return found.union(*(reads_of_reduction(reduction) for reduction in reductions))
+        case Each(_, count, body):
+            return names_in(count).union(*(reads_of(inner) for inner in body))
 
 
 def reads_of_reduction(reduction: Reduce) -> set[str]:
@@ -118,6 +121,9 @@ def map_stmt(stmt: Stmt, rewrite: Rewrite) -> Stmt:
             return replace(stmt, value=map_value(stmt.value, rewrite))
         case Loop():
             return map_loop(stmt, rewrite)
+        case Each(_, count, body):
+            inner = tuple(map_stmt(one, rewrite) for one in body)
+            return replace(stmt, count=rewrite(count), body=inner)
         case Store(_, index, value, guard):
             renamed = str(rewrite(Symbol(value, real=True)))
             return replace(
@@ -147,6 +153,8 @@ def axes_by_name(stmts: Iterable[Stmt]) -> dict[str, tuple[str, ...]]:
             case Loop(_, _, body, reductions):
                 found |= {let.name: let.axes for let in body}
                 found |= {reduction.name: reduction.axes for reduction in reductions}
+            case Each(_, _, body):
+                found |= axes_by_name(body)
             case _:
                 pass
     return found
@@ -154,24 +162,37 @@ def axes_by_name(stmts: Iterable[Stmt]) -> dict[str, tuple[str, ...]]:
 
 def prune(kernel: Kernel) -> Kernel:
     """Drop values, scalars and input buffers that nothing reads."""
-    body: list[Stmt] = []
     # a loop carries values that its own body reads again; they stay if the loop stays
-    wanted = {name for axis in kernel.axes for name in names_in(axis.first)}
-    for stmt in reversed(kernel.body):
-        if isinstance(stmt, Let) and stmt.name not in wanted:
-            continue
-        kept = _prune_loop(stmt) if isinstance(stmt, Loop) else stmt
-        body.insert(0, kept)
-        wanted |= reads_of(kept)
-    loads = {stmt.value.buffer for stmt in _lets(body) if isinstance(stmt.value, Load)}
+    body, wanted = _pruned(
+        kernel.body, {name for axis in kernel.axes for name in names_in(axis.first)}
+    )
+    loads = {let.value.buffer for let in lets_of(body) if isinstance(let.value, Load)}
     wanted |= {name for grid in kernel.grid[:-1] for name in names_in(grid.extent)}
     wanted |= {name for axis in kernel.axes for name in names_in(axis.size)}
     return replace(
         kernel,
-        body=tuple(body),
+        body=body,
         buffers=tuple(b for b in kernel.buffers if b.role == "output" or b.name in loads),
         scalars=tuple(s for s in kernel.scalars if s.name in wanted),
     )
+
+
+def _pruned(stmts: tuple[Stmt, ...], wanted: set[str]) -> tuple[tuple[Stmt, ...], set[str]]:
+    """Statements less the values that nothing later wants, and all that is wanted of before."""
+    body: list[Stmt] = []
+    for stmt in reversed(stmts):
+        if isinstance(stmt, Let) and stmt.name not in wanted:
+            continue
+        match stmt:
+            case Loop():
+                kept: Stmt = _prune_loop(stmt)
+            case Each():
+                kept = replace(stmt, body=_pruned(stmt.body, set(wanted))[0])
+            case _:
+                kept = stmt
+        body.insert(0, kept)
+        wanted = wanted | reads_of(kept)
+    return tuple(body), wanted
 
 
 def _prune_loop(loop: Loop) -> Loop:
@@ -186,10 +207,17 @@ def _prune_loop(loop: Loop) -> Loop:
     return replace(loop, body=tuple(body))
 
 
-def _lets(body: Iterable[Stmt]) -> list[Let]:
+def lets_of(stmts: Iterable[Stmt]) -> list[Let]:
+    """Every Let of a body, in loops too."""
     found: list[Let] = []
-    for stmt in body:
-        found += (
-            [stmt] if isinstance(stmt, Let) else list(stmt.body) if isinstance(stmt, Loop) else []
-        )
+    for stmt in stmts:
+        match stmt:
+            case Let():
+                found.append(stmt)
+            case Loop(_, _, body):
+                found += body
+            case Each(_, _, body):
+                found += lets_of(body)
+            case _:
+                pass
     return found

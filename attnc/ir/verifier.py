@@ -16,6 +16,7 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
+    Each,
     Fill,
     Formula,
     Kernel,
@@ -32,6 +33,7 @@ from attnc.ir.nodes import (
     Update,
     Value,
 )
+from attnc.ir.rebuild import lets_of
 from attnc.symbols import b, d, h, h_kv, kv_len, names_in, q_len, q_pos
 
 Axes = frozenset[str]
@@ -82,7 +84,7 @@ class _Checker:
             if len(buffer.dims) != len(buffer.sizes):
                 raise IRError(f"buffer {buffer.name} needs one size for each dim")
         self.open_axes = {axis.name for axis in kernel.axes if axis.role != "columns"}
-        bound = {stmt.name for stmt in kernel.body if isinstance(stmt, Let)}
+        bound = {let.name for let in lets_of(kernel.body)}
         for scalar in kernel.scalars:
             if scalar.name in bound:
                 raise IRError(f"{scalar.name} is bound, but it is a scalar of the call")
@@ -93,10 +95,10 @@ class _Checker:
     def _given(self) -> Iterator[tuple[str, Axes]]:
         """What formulas may name without a Let: lengths, heads, scalars, grid digits, positions."""
         kernel = self.kernel
-        rows = next((axis.name for axis in kernel.axes if axis.role == "rows"), None)
+        queries = {axis.name for axis in kernel.axes if axis.name == "q"}
         for symbol in (b, h, h_kv, q_len, kv_len, d):
             yield symbol.name, NOWHERE
-        yield q_pos.name, frozenset({rows}) if rows else NOWHERE
+        yield q_pos.name, frozenset(queries)
         yield from ((scalar.name, NOWHERE) for scalar in kernel.scalars)
         yield from ((dim.index.name, NOWHERE) for dim in kernel.grid)
         sizes: list[Basic] = [dim.extent for dim in kernel.grid]
@@ -113,6 +115,8 @@ class _Checker:
                 self._let(stmt)
             case Loop():
                 self._loop(stmt)
+            case Each():
+                self._each(stmt)
             case Store():
                 self._store(stmt)
 
@@ -204,6 +208,21 @@ class _Checker:
             self._update(update)
         self.names = outside | results
         self.open_axes = was_open
+
+    def _each(self, each: Each) -> None:
+        """What a round binds is gone after it, but for what its loops reduce."""
+        if self._axes("the count of rounds", each.count):
+            raise IRError(f"the rounds of {each.index} vary within a tile")
+        outside = dict(self.names)
+        self._bind(str(each.index), NOWHERE)
+        results: dict[str, Axes] = {}
+        for stmt in each.body:
+            if not isinstance(stmt, Let | Loop):
+                raise IRError(f"{type(stmt).__name__} cannot stand in rounds of {each.index}")
+            self._statement(stmt)
+            reduced = stmt.reductions if isinstance(stmt, Loop) else ()
+            results |= {one.name: frozenset(one.axes) for one in reduced}
+        self.names = outside | results
 
     def _reductions(self, loop: Loop) -> dict[str, Axes]:
         results: dict[str, Axes] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sympy import Expr, Integer, Le, Lt, Symbol, true
 from sympy.logic.boolalg import And, Boolean
@@ -35,39 +36,36 @@ ALWAYS_INSIDE = {
 }
 
 
-def attention_buffers(flow: Dataflow) -> tuple[Buffer, ...]:
-    """Buffers of q, k, v, the declared tensors and the outputs, in the order of the call."""
+def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, ...]:
+    """Every tensor that a kernel may touch, in the order of the call; it writes those named."""
     spec = flow.spec
     qk, dv = Integer(spec.head_dim_qk), Integer(spec.head_dim_v)
     rows = (BATCH, HEADS, symbols.q_len)
     keys = (BATCH, KV_HEADS, symbols.kv_len)
+    by_query, by_key, one = ("b", "h", "q"), ("b", "h", "k"), "f32"
     made = [
-        Buffer("q", ("b", "h", "q", "d"), (*rows, qk), "element", "input", "queries"),
-        Buffer("k", ("b", "h", "k", "d"), (*keys, qk), "element", "input", "keys"),
-        Buffer("v", ("b", "h", "k", "e"), (*keys, dv), "element", "input", "values"),
+        Buffer("q", (*by_query, "d"), (*rows, qk), "element", "input", "queries"),
+        Buffer("k", (*by_key, "d"), (*keys, qk), "element", "input", "keys"),
+        Buffer("v", (*by_key, "e"), (*keys, dv), "element", "input", "values"),
     ]
     made += [
         _declared(tensor.name, tensor.shape, _dtype(flow, tensor.name)) for tensor in spec.tensors
     ]
-    if spec.head_gate:
-        made.append(
-            Buffer("head_gate", ("h",), (HEADS,), "f32", "input", "a factor for each head's output")
-        )
-    made.append(
-        Buffer("out", ("b", "h", "q", "e"), (*rows, dv), "element", "output", "weighted values")
+    made += [
+        Buffer("head_gate", ("h",), (HEADS,), one, "input", "a factor for each head's output"),
+        Buffer("out", (*by_query, "e"), (*rows, dv), "element", "output", "weighted values"),
+        Buffer("ungated", (*by_query, "e"), (*rows, dv), "element", "output", "out before its gate"),
+        Buffer("lse", by_query, rows, one, "output", "natural log of each row's sum of exp"),
+        Buffer("grad_out", (*by_query, "e"), (*rows, dv), "element", "input", "gradient of out"),
+        Buffer("grad_lse", by_query, rows, one, "input", "gradient of lse"),
+        Buffer("d_lse", by_query, rows, one, "output", "gradient of lse, by way of out too"),
+        Buffer("grad_q", (*by_query, "d"), (*rows, qk), "element", "output", "gradient of q"),
+        Buffer("grad_k", (*by_key, "d"), (*keys, qk), "element", "output", "gradient of k"),
+        Buffer("grad_v", (*by_key, "e"), (*keys, dv), "element", "output", "gradient of v"),
+    ]
+    return tuple(
+        replace(buffer, role="output" if buffer.name in written else "input") for buffer in made
     )
-    if "lse" in spec.outputs:
-        made.append(
-            Buffer(
-                "lse",
-                ("b", "h", "q"),
-                rows,
-                "f32",
-                "output",
-                "natural log of each row's sum of exp",
-            )
-        )
-    return tuple(made)
 
 
 def _declared(name: str, shape: tuple[str | int, ...], dtype: str) -> Buffer:

@@ -56,8 +56,7 @@ class _ForwardPlan:
 
     def __init__(self, flow: Dataflow, graph: KernelGraph) -> None:
         self.flow, self.graph = flow, graph
-        results = [name for phase in graph.phases for name in phase]
-        self.tiles = TilePlan(flow, "q", "k", results)
+        self.tiles = TilePlan(flow, "q", "k", graph)
         self.written_out: dict[Expr, Expr] = {}  # lse -> row_max + log(row_sum)
 
     def kernel(self) -> Kernel:

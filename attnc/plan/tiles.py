@@ -18,6 +18,7 @@ from attnc.graph.operations import (
     Dataflow,
     Gather,
     Input,
+    KernelGraph,
     Map,
     is_integer,
 )
@@ -41,9 +42,9 @@ from attnc.ir.nodes import (
     Store,
 )
 from attnc.ir.position_ranges import KNOWN, learn
-from attnc.ir.rebuild import reads_of_value
+from attnc.ir.rebuild import reads_of_value, substitution
 from attnc.plan import buffers
-from attnc.symbols import FloorDiv, names_in
+from attnc.symbols import FloorDiv, names_in, value_symbol
 
 Q_BLOCK, Q_FIRST, KV_BLOCK, KV_FIRST = (
     Symbol(name, integer=True, nonnegative=True)
@@ -64,16 +65,20 @@ class TilePlan:
         flow: Dataflow,
         held: str,
         walked: str,
-        results: Iterable[str],
+        graph: KernelGraph,
         stored: frozenset[str] = frozenset(),
     ) -> None:
         self.flow, self.held, self.walked = flow, held, walked
-        self.results, self.stored = frozenset(results), stored
-        self.buffers = {buffer.name: buffer for buffer in buffers.attention_buffers(flow)}
+        self.results = frozenset(name for phase in graph.phases for name in phase)
+        self.stored = stored - self.results
+        written = frozenset(buffer for buffer, _ in graph.results)
+        self.buffers = {b.name: b for b in buffers.attention_buffers(flow, written)}
         self.axes = self._axes()
         self.ranges = dict(KNOWN)
         self.summed = self._summed()
         self.lets: dict[str, Let] = {}
+        if walked == "q":
+            self.lets["q_pos"] = self._q_pos()
         for name in flow.values:
             if (let := self._let(name)) is not None:
                 self.lets[name] = let
@@ -112,27 +117,19 @@ class TilePlan:
         return GridDim(block, tiles), head, GridDim(symbols.b, buffers.BATCH)
 
     def positions(self) -> list[Let]:
-        """Where the held tile stands."""
+        """Where the held tile stands, and which heads belong together."""
         block, first, tile = BLOCKS[self.held]
         group = self.flow.spec.group
-        shared = Let(
-            "h_kv",
-            Formula(FloorDiv(symbols.h, group)),
-            dtype="i32",
-            note="the head that its group shares",
-        )
-        q_pos = Let(
-            "q_pos",
-            Formula(symbols.Q_POS),
-            ("q",),
-            "i32",
-            "position of each query among the keys",
-        )
-        return [
-            *([shared] if self.held == "q" else []),
-            Let(str(first), Formula(block * tile), dtype="i32"),
-            *([q_pos] if self.held == "q" else []),
-        ]
+        here = Let(str(first), Formula(block * tile), dtype="i32")
+        if self.held == "q":
+            shared = FloorDiv(symbols.h, group)
+            note = "the head that its group shares"
+            return [Let("h_kv", Formula(shared), dtype="i32", note=note), here, self._q_pos()]
+        return [here] if group > 1 else [Let("h", Formula(symbols.h_kv), dtype="i32"), here]
+
+    def _q_pos(self) -> Let:
+        note = "position of each query among the keys"
+        return Let("q_pos", Formula(symbols.Q_POS), ("q",), "i32", note)
 
     def scalars(self) -> tuple[Scalar, ...]:
         """The numbers of the call."""
@@ -209,18 +206,21 @@ class TilePlan:
     def _let(self, name: str) -> Let | None:
         """The tile of a value, or None for what the kernel reduces and what is made of that."""
         operation = self.flow.values[name]
+        if name in self.results:
+            return None
         if name in self.stored:
             return self._load(name, name, buffers.positions_of(self.buffers[name]))
         match operation:
             case Input(tensor) | Gather(tensor):
                 index = buffers.index_of(self.flow, operation, self.buffers[tensor])
                 return self._load(name, tensor, index, operation.dtype)
-            case WholeContract(operands, axes) if {"q", "k"} <= set(axes):
+            case WholeContract(operands) if self._is_over_features(operation):
                 return self._product(name, operands)
             case Map(formula) if not self._reads_result(formula):
                 dtype = "i32" if is_integer(operation) else "f32"
                 axes = self.along(name, operation.axes)
-                return Let(name, Formula(cast(Expr, formula)), axes, dtype, self._origin(name))
+                expr = cast(Expr, self._by_label(formula))
+                return Let(name, Formula(expr), axes, dtype, self._origin(name))
             case _:
                 return None
 
@@ -235,8 +235,19 @@ class TilePlan:
         axes_of = {operand: self.flow.values[operand].axes for operand in operands}
         left, right = sorted(operands, key=lambda operand: self.held not in axes_of[operand])
         over = tuple(axis for axis in axes_of[left] if axis in FEATURE_AXES)
-        pair = (self.held, self.walked)
-        return Let(name, Contract(self.label(left), self.label(right), over), pair)
+        axes = self.along(name, self.flow.values[name].axes)
+        return Let(name, Contract(self.label(left), self.label(right), over), axes)
+
+    def _is_over_features(self, contract: WholeContract) -> bool:
+        """Whether a sum runs over features alone: a tile of scores, or a number for each row."""
+        read = {axis for operand in contract.operands for axis in self.flow.values[operand].axes}
+        return not FEATURE_AXES & set(contract.axes) and read - set(contract.axes) <= FEATURE_AXES
+
+    def _by_label(self, formula: Basic) -> Basic:
+        """A formula over what the tiles of its values are called."""
+        named = {name: self.label(name) for name in names_in(formula) & set(self.flow.values)}
+        changes = {name: value_symbol(label) for name, label in named.items() if name != label}
+        return substitution(changes)(formula)
 
     def _origin(self, name: str) -> str:
         is_score = name == "logits" and self.flow.spec.score != symbols.score

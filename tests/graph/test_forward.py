@@ -138,8 +138,8 @@ def test_a_closed_gate_hides_every_key_only_where_nobody_could_tell() -> None:
     gate = value_symbol("head_gate")
     assert alone.values["lse"].where == Ne(gate, 0)  # type: ignore[union-attr]
     assert with_lse.values["lse"].where == true  # type: ignore[union-attr]
-    assert alone.outputs == {"out": "gated"}
-    assert with_lse.outputs == {"out": "gated", "lse": "lse"}
+    assert alone.outputs == {"out": "out"}
+    assert with_lse.outputs == {"out": "out", "lse": "lse"}
 
 
 def test_operands_come_first_and_nothing_is_unused() -> None:
@@ -162,7 +162,7 @@ def test_results_of_one_grid_share_a_kernel_and_wait_in_phases() -> None:
     assert kernel.grid == ROWS and kernel.phases == (("lse",), ("out",))
     assert group_results(flow) == flow.kernels
     gated = flow_of("outputs: []\nhead_gate: true")
-    assert gated.kernels[0].phases == (("lse",), ("out",), ("gated",))
+    assert gated.kernels[0].phases == (("lse",), ("ungated",), ("out",))
 
 
 def test_operands_of_each_kind() -> None:

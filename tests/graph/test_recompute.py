@@ -26,7 +26,7 @@ def test_out_and_lse_are_kept_and_nothing_else(body: str, head_dim: int) -> None
 
 def test_what_is_kept_of_a_gated_head_is_the_sum_before_the_gate() -> None:
     plan = plan_of(f"{LONG}head_gate: true")
-    assert plan.kept == ("lse", "out")
+    assert plan.kept == ("lse", "ungated")
 
 
 def test_short_sequences_may_keep_more_within_the_limit() -> None:

@@ -1,0 +1,164 @@
+"""Write the kernels of the backward as plain loops.
+
+    rows:   d_lse = grad_lse - sum over e of out grad_out
+    q:      for keys:                        grad_q += d_qk k
+    kv:     for heads of the group, queries: grad_v += p^T grad_out;  grad_k += d_qk^T q
+
+A factor that does not vary along what a kernel walks leaves its sum.  exp(t - lse) of an empty row,
+whose lse is -inf, is taken against 0: every pair of it is hidden or has t = -inf.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from sympy import Expr, Integer, Symbol, true
+from sympy.logic.boolalg import And, Boolean
+
+from attnc import symbols
+from attnc.algebra import factors_along
+from attnc.graph.operations import (
+    Contract as WholeContract,
+)
+from attnc.graph.operations import (
+    Dataflow,
+    KernelGraph,
+    LogSumExp,
+    Map,
+)
+from attnc.ir.functions import Anchor
+from attnc.ir.nodes import Each, Formula, Kernel, Let, Reduce, Stmt
+from attnc.ir.rebuild import prune, reads_of, substitution
+from attnc.plan.tiles import TilePlan
+from attnc.symbols import value_symbol
+
+MEMBER = Symbol("member", integer=True, nonnegative=True)  # a query head of the group
+
+
+def plan_gradients(flow: Dataflow) -> tuple[Kernel, ...]:
+    """The naive kernels of the backward, in order."""
+    made = frozenset(buffer for graph in flow.backward for buffer, _ in graph.results)
+    stored = {*flow.kept, *(name for name in made if name in flow.values)}
+    return tuple(_GradientPlan(flow, graph, frozenset(stored)).kernel() for graph in flow.backward)
+
+
+class _GradientPlan:
+    """One kernel: the tile it holds, what it sums while it walks the other axis, what it stores."""
+
+    def __init__(self, flow: Dataflow, graph: KernelGraph, stored: frozenset[str]) -> None:
+        self.flow, self.graph = flow, graph
+        held, walked = ("q", "k") if "q" in graph.grid else ("k", "q")
+        self.results = [name for phase in graph.phases for name in phase]
+        self.tiles = TilePlan(flow, held, walked, graph, stored)
+        self._anchor_rows()
+
+    def kernel(self) -> Kernel:
+        tiles = self.tiles
+        reductions: list[Reduce] = []
+        after: list[Stmt] = []
+        for name in self.results:
+            reduction, let = self._result(name)
+            reductions += [reduction] if reduction is not None else []
+            after.append(let)
+        after += [tiles.store(buffer, value) for buffer, value in self.graph.results]
+        still = [let for let in tiles.lets.values() if tiles.walked not in let.axes]
+        body = [*tiles.positions(), *self._loops(still, reductions), *after]
+        made = tuple(tiles.buffers.values())
+        return prune(
+            Kernel(self.graph.name, tiles.axes, tiles.grid(), made, tiles.scalars(), tuple(body))
+        )
+
+    def _loops(self, still: list[Let], reductions: list[Reduce]) -> list[Stmt]:
+        """The loop over the other axis; with grouped heads, once for each that shares the keys."""
+        if not reductions:
+            return list(still)
+        loop = self.tiles.loop(reductions)
+        group = self.flow.spec.group
+        if self.tiles.held == "q" or group == 1:
+            return [*still, loop]
+        head = Let("h", Formula(symbols.h_kv * group + MEMBER), dtype="i32")
+        moving = _made_of(still, {"h"})
+        inside = [let for let in still if let.name in moving]
+        outside = [let for let in still if let.name not in moving]
+        note = "every query head that shares these keys"
+        return [*outside, Each(MEMBER, Integer(group), (head, *inside, loop), note)]
+
+    def _anchor_rows(self) -> None:
+        """Take exponents against lse, or 0 where that is -inf."""
+        sums = [name for name, op in self.flow.values.items() if isinstance(op, LogSumExp)]
+        change = substitution({name: Anchor(value_symbol(name)) for name in sums})
+        for name, let in self.tiles.lets.items():
+            if isinstance(let.value, Formula):
+                expr = change(let.value.expr)
+                self.tiles.lets[name] = Let(let.name, Formula(expr), let.axes, let.dtype, let.note)
+
+    def _result(self, name: str) -> tuple[Reduce | None, Let]:
+        """What the loop sums for a result, and the result after the loop."""
+        operation = self.flow.values[name]
+        axes = self.tiles.along(name, operation.axes)
+        match operation:
+            case WholeContract(operands) if self._is_walked(operands):
+                return self._sum(name, operands, axes)
+            case Map(formula):
+                return None, Let(name, Formula(cast(Expr, formula)), axes)
+            case _:
+                raise NotImplementedError(f"{name} = {operation} in {self.graph.name}")
+
+    def _is_walked(self, operands: tuple[str, ...]) -> bool:
+        return any(self.tiles.walked in self.flow.values[name].axes for name in operands)
+
+    def _sum(
+        self, name: str, operands: tuple[str, ...], axes: tuple[str, ...]
+    ) -> tuple[Reduce, Let]:
+        element, where = self._written_out(operands)
+        outside, inside = factors_along(element, self.tiles.walked, self._varies())
+        shown = self.tiles.in_range(where)
+        total = f"{name}_sum"
+        note = self.tiles.mask_note() if where != true else ""
+        reduction = Reduce(
+            total, "sum", self.tiles.walked, inside, axes, Integer(0), shown, note=note
+        )
+        return reduction, Let(name, Formula(outside * value_symbol(total)), axes)
+
+    def _varies(self) -> dict[str, frozenset[str]]:
+        """Along which axes a name varies; what is the query head's own moves with the loops."""
+        lets = self.tiles.lets.values()
+        along = self.tiles.varies | {let.name: frozenset(let.axes) for let in lets}
+        if self.tiles.held == "k":
+            own = _made_of(list(lets), {"h"}) | {"h"}
+            along |= {name: along.get(name, frozenset()) | {"q"} for name in own}
+        return along
+
+    def _written_out(self, operands: tuple[str, ...]) -> tuple[Expr, Boolean]:
+        """The product of the operands and where it counts; a map's constant factors written out."""
+        product: Expr = Integer(1)
+        where: Boolean = true
+        for name in operands:
+            operation = self.flow.values[name]
+            if isinstance(operation, Map):
+                where = cast(Boolean, And(where, operation.where))
+                product *= self._split(name, cast(Expr, operation.formula))
+            else:
+                product *= value_symbol(self.tiles.label(name))
+        return product, where
+
+    def _split(self, name: str, formula: Expr) -> Expr:
+        """A map as (what does not vary along the loop) * a value; the value has its name."""
+        outside, inside = factors_along(formula, self.tiles.walked, self._varies())
+        if outside == 1:
+            return value_symbol(name)
+        if isinstance(inside, Symbol):
+            return formula
+        let = self.tiles.lets[name]
+        note = f"without the factor {outside}, which comes after the loop"
+        self.tiles.lets[name] = Let(name, Formula(inside), let.axes, let.dtype, note)
+        return outside * value_symbol(name)
+
+
+def _made_of(lets: list[Let], names: set[str]) -> set[str]:
+    """The lets that vary with names, directly or not."""
+    found: set[str] = set()
+    for let in lets:
+        if reads_of(let) & (names | found):
+            found.add(let.name)
+    return found

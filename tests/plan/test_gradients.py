@@ -1,0 +1,73 @@
+"""The naive kernels of the backward give the gradients of the dataflow, on numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attnc.graph.derivative import differentiate
+from attnc.graph.gradient_kernels import group_gradients
+from attnc.graph.operations import Dataflow
+from attnc.graph.recompute import choose_kept
+from attnc.ir.nodes import Level, Program
+from attnc.ir.verifier import verify
+from attnc.plan.gradients import plan_gradients
+from attnc.plan.interface import interface_of
+from attnc.verify.interpreter import run
+from tests.graph.dense import Dense
+from tests.graph.test_derivative import BODIES, LENGTHS, flow_of, inputs_of
+
+SIZES = "sizes: {batch: 2, q_len: 512, kv_len: 512}\n"  # nominal: p is not kept
+LEAVES = {"grad_q": "q", "grad_k": "k", "grad_v": "v"}
+SHAPES = {"q": "bgrqd", "k": "bgkd", "v": "bgke"}
+
+
+def backward_of(body: str) -> Dataflow:
+    return group_gradients(choose_kept(differentiate(flow_of(SIZES + body))))
+
+
+def program_of(flow: Dataflow) -> Program:
+    return Program(interface_of(flow), plan_gradients(flow))
+
+
+def buffers_of(flow: Dataflow, dense: Dense, tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """The inputs of the backward kernels: heads are groups times members."""
+
+    def heads(value: Tensor) -> np.ndarray:
+        return value.detach().flatten(1, 2).numpy()
+
+    made = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
+    made["q"] = heads(tensors["q"])
+    kept = {name: dense.along(dense.values[name], flow.values[name].axes) for name in flow.kept}
+    made |= {name: heads(value) for name, value in kept.items()}
+    return made
+
+
+def gradients(flow: Dataflow, program: Program) -> tuple[dict[str, np.ndarray], Dense]:
+    tensors, numbers = inputs_of(flow)
+    draw = torch.Generator().manual_seed(1)
+    given = {
+        f"grad_{output}": torch.randn(
+            [LENGTHS[axis] for axis in flow.values[value].axes], generator=draw, dtype=torch.float64
+        )
+        for output, value in flow.outputs.items()
+    }
+    dense = Dense(flow, LENGTHS, {**tensors, **given}, numbers)
+    buffers = buffers_of(flow, dense, tensors)
+    buffers |= {name: value.flatten(1, 2).numpy() for name, value in given.items()}
+    scalars = {name: value.item() for name, value in numbers.items()}
+    return run(program, buffers, scalars), dense
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_naive_kernels_give_the_gradients(body: str) -> None:
+    flow = backward_of(body)
+    program = program_of(flow)
+    verify(program, Level.NAIVE)
+    found, dense = gradients(flow, program)
+    for buffer, leaf in LEAVES.items():
+        wanted = dense.gradient(leaf).detach()
+        wanted = wanted.flatten(1, 2) if leaf == "q" else wanted
+        np.testing.assert_allclose(found[buffer], wanted.numpy(), rtol=1e-9, atol=1e-9)
