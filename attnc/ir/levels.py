@@ -10,7 +10,6 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
-    Each,
     Fill,
     Formula,
     Let,
@@ -20,12 +19,13 @@ from attnc.ir.nodes import (
     Node,
     Piece,
     Reduce,
+    Rounds,
     Start,
     Store,
     Update,
 )
 
-_EVERYWHERE: frozenset[type[Node]] = frozenset({Let, Loop, Each, Piece, Store, Load, Formula})
+_EVERYWHERE: frozenset[type[Node]] = frozenset({Let, Loop, Rounds, Piece, Store, Load, Formula})
 _DECLARED = _EVERYWHERE | {Contract, Reduce}
 
 ALLOWED: dict[Level, frozenset[type[Node]]] = {

@@ -2,11 +2,11 @@
 
     Program  = interface, Kernel*                     what a module offers, and its kernels
     Kernel   = Axis*, GridDim*, Buffer*, Scalar*, Stmt*
-    Stmt     = Let | Loop | Each | Start | Store
+    Stmt     = Let | Loop | Start | Store
     Let      = name := Value                          bound once
-    Loop     = axis, Piece*, Let*, Reduce*            NAIVE, STREAMED: reductions are declared
-             | axis, Piece*, Let*, Update*            READY: what is carried is spelled out
-    Each     = index, count, Stmt*                    rounds of loops, reductions running through
+    Loop     = axis, Piece*, Rounds?, Let*, Reduce*   NAIVE, STREAMED: reductions are declared
+             | axis, Piece*, Rounds?, Let*, Update*   READY: what is carried is spelled out
+    Rounds   = index, count, Let*                     a loop may walk its axis several times
     Value    = Load | Formula                         at every level
              | Contract                               NAIVE, STREAMED
              | Collapse                               STREAMED (a column test), READY
@@ -223,6 +223,18 @@ class Update(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds(Node):
+    """Walk the tiles once for each index = 0 .. count - 1; `lets` are what each round begins with.
+
+    What is reduced or carried starts before the first round and runs through all of them.
+    """
+
+    index: Symbol
+    count: Expr
+    lets: tuple[Let, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Loop(Node):
     """Visit the tiles of all pieces, in order, one at a time; pieces never overlap."""
 
@@ -232,6 +244,7 @@ class Loop(Node):
     reductions: tuple[Reduce, ...] = ()
     updates: tuple[Update, ...] = ()
     note: str = ""
+    rounds: Rounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,20 +267,7 @@ class Store(Node):
     guard: Boolean = true
 
 
-@dataclass(frozen=True, slots=True)
-class Each(Node):
-    """Run the body (Let*, Loop*) for index = 0 .. count - 1, in order.
-
-    A reduction of its loops starts once, before the first round, and runs through all rounds.
-    """
-
-    index: Symbol
-    count: Expr
-    body: tuple[Stmt, ...]
-    note: str = ""
-
-
-Stmt = Let | Loop | Each | Start | Store
+Stmt = Let | Loop | Start | Store
 
 
 @dataclass(frozen=True, slots=True)

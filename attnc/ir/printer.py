@@ -22,7 +22,6 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
-    Each,
     Fill,
     Formula,
     GridDim,
@@ -34,6 +33,7 @@ from attnc.ir.nodes import (
     Piece,
     Program,
     Reduce,
+    Rounds,
     Scalar,
     Start,
     Store,
@@ -158,14 +158,15 @@ def _store(node: Store) -> Iterator[str]:
 @_lines.register
 def _loop(node: Loop) -> Iterator[str]:
     yield f"loop {node.axis}{_remark(node.note)}"
-    for part in (node.pieces, node.body, node.reductions, node.updates):
+    rounds = () if node.rounds is None else (node.rounds,)
+    for part in (rounds, node.pieces, node.body, node.reductions, node.updates):
         yield from _nested(part)
 
 
 @_lines.register
-def _each(node: Each) -> Iterator[str]:
-    yield f"each {node.index} < {formula_text(node.count)}{_remark(node.note)}"
-    yield from _nested(node.body)
+def _rounds(node: Rounds) -> Iterator[str]:
+    yield f"rounds {node.index} < {formula_text(node.count)}"
+    yield from _nested(node.lets)
 
 
 @_lines.register

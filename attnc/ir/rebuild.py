@@ -12,7 +12,6 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
-    Each,
     Fill,
     Formula,
     Kernel,
@@ -55,13 +54,17 @@ def reads_of(stmt: Stmt) -> set[str]:
             return reads_of_value(value)
         case Store(_, index, value, guard):
             return {value} | names_in(*index, guard)
-        case Loop(_, pieces, body, reductions, updates):
+        case Loop(_, pieces, _, reductions, updates):
             found = {name for piece in pieces for name in names_in(piece.start, piece.stop)}
-            found |= {name for let in body for name in reads_of(let)}
+            found |= {name for let in lets_in(stmt) for name in reads_of(let)}
             found |= {update.value for update in updates}
+            found |= names_in(stmt.rounds.count) if stmt.rounds else set()
             return found.union(*(reads_of_reduction(reduction) for reduction in reductions))
-        case Each(_, count, body):
-            return names_in(count).union(*(reads_of(inner) for inner in body))
+
+
+def lets_in(loop: Loop) -> tuple[Let, ...]:
+    """What a loop binds: at the start of a round, and for each tile."""
+    return (*(loop.rounds.lets if loop.rounds else ()), *loop.body)
 
 
 def reads_of_reduction(reduction: Reduce) -> set[str]:
@@ -106,10 +109,19 @@ def map_reduction(reduction: Reduce, rewrite: Rewrite) -> Reduce:
 
 def map_loop(loop: Loop, rewrite: Rewrite) -> Loop:
     """Rewrite every formula of a loop."""
+
+    def in_let(let: Let) -> Let:
+        return replace(let, value=map_value(let.value, rewrite))
+
+    rounds = loop.rounds
+    if rounds is not None:
+        lets = tuple(map(in_let, rounds.lets))
+        rounds = replace(rounds, count=rewrite(rounds.count), lets=lets)
     return replace(
         loop,
         pieces=tuple(Piece(rewrite(p.start), rewrite(p.stop), p.masked) for p in loop.pieces),
-        body=tuple(replace(let, value=map_value(let.value, rewrite)) for let in loop.body),
+        rounds=rounds,
+        body=tuple(map(in_let, loop.body)),
         reductions=tuple(map_reduction(reduction, rewrite) for reduction in loop.reductions),
     )
 
@@ -121,9 +133,6 @@ def map_stmt(stmt: Stmt, rewrite: Rewrite) -> Stmt:
             return replace(stmt, value=map_value(stmt.value, rewrite))
         case Loop():
             return map_loop(stmt, rewrite)
-        case Each(_, count, body):
-            inner = tuple(map_stmt(one, rewrite) for one in body)
-            return replace(stmt, count=rewrite(count), body=inner)
         case Store(_, index, value, guard):
             renamed = str(rewrite(Symbol(value, real=True)))
             return replace(
@@ -150,11 +159,9 @@ def axes_by_name(stmts: Iterable[Stmt]) -> dict[str, tuple[str, ...]]:
         match stmt:
             case Let(name, _, axes) | Start(name, _, axes):
                 found[name] = axes
-            case Loop(_, _, body, reductions):
-                found |= {let.name: let.axes for let in body}
+            case Loop(_, _, _, reductions):
+                found |= {let.name: let.axes for let in lets_in(stmt)}
                 found |= {reduction.name: reduction.axes for reduction in reductions}
-            case Each(_, _, body):
-                found |= axes_by_name(body)
             case _:
                 pass
     return found
@@ -162,62 +169,54 @@ def axes_by_name(stmts: Iterable[Stmt]) -> dict[str, tuple[str, ...]]:
 
 def prune(kernel: Kernel) -> Kernel:
     """Drop values, scalars and input buffers that nothing reads."""
+    body: list[Stmt] = []
     # a loop carries values that its own body reads again; they stay if the loop stays
-    body, wanted = _pruned(
-        kernel.body, {name for axis in kernel.axes for name in names_in(axis.first)}
-    )
+    wanted = {name for axis in kernel.axes for name in names_in(axis.first)}
+    for stmt in reversed(kernel.body):
+        if isinstance(stmt, Let) and stmt.name not in wanted:
+            continue
+        kept = _prune_loop(stmt) if isinstance(stmt, Loop) else stmt
+        body.insert(0, kept)
+        wanted |= reads_of(kept)
     loads = {let.value.buffer for let in lets_of(body) if isinstance(let.value, Load)}
     wanted |= {name for grid in kernel.grid[:-1] for name in names_in(grid.extent)}
     wanted |= {name for axis in kernel.axes for name in names_in(axis.size)}
     return replace(
         kernel,
-        body=body,
+        body=tuple(body),
         buffers=tuple(b for b in kernel.buffers if b.role == "output" or b.name in loads),
         scalars=tuple(s for s in kernel.scalars if s.name in wanted),
     )
-
-
-def _pruned(stmts: tuple[Stmt, ...], wanted: set[str]) -> tuple[tuple[Stmt, ...], set[str]]:
-    """Statements less the values that nothing later wants, and all that is wanted of before."""
-    body: list[Stmt] = []
-    for stmt in reversed(stmts):
-        if isinstance(stmt, Let) and stmt.name not in wanted:
-            continue
-        match stmt:
-            case Loop():
-                kept: Stmt = _prune_loop(stmt)
-            case Each():
-                kept = replace(stmt, body=_pruned(stmt.body, set(wanted))[0])
-            case _:
-                kept = stmt
-        body.insert(0, kept)
-        wanted = wanted | reads_of(kept)
-    return tuple(body), wanted
 
 
 def _prune_loop(loop: Loop) -> Loop:
     wanted = {update.value for update in loop.updates}.union(
         *(reads_of_reduction(r) for r in loop.reductions)
     )
-    body: list[Let] = []
-    for let in reversed(loop.body):
+    body = _read(loop.body, wanted)
+    if loop.rounds is None:
+        return replace(loop, body=body)
+    ends = names_in(*(end for piece in loop.pieces for end in (piece.start, piece.stop)))
+    lets = _read(loop.rounds.lets, wanted.union(ends, *map(reads_of, body)))
+    return replace(loop, body=body, rounds=replace(loop.rounds, lets=lets))
+
+
+def _read(lets: tuple[Let, ...], wanted: set[str]) -> tuple[Let, ...]:
+    """The lets that are wanted, directly or by way of others."""
+    wanted, kept = set(wanted), []
+    for let in reversed(lets):
         if let.name in wanted:
-            body.insert(0, let)
+            kept.insert(0, let)
             wanted |= reads_of(let)
-    return replace(loop, body=tuple(body))
+    return tuple(kept)
 
 
 def lets_of(stmts: Iterable[Stmt]) -> list[Let]:
     """Every Let of a body, in loops too."""
     found: list[Let] = []
     for stmt in stmts:
-        match stmt:
-            case Let():
-                found.append(stmt)
-            case Loop(_, _, body):
-                found += body
-            case Each(_, _, body):
-                found += lets_of(body)
-            case _:
-                pass
+        if isinstance(stmt, Let):
+            found.append(stmt)
+        elif isinstance(stmt, Loop):
+            found += lets_in(stmt)
     return found

@@ -16,7 +16,6 @@ from attnc.ir.nodes import (
     Collapse,
     Contract,
     Dot,
-    Each,
     Fill,
     Formula,
     Kernel,
@@ -27,6 +26,7 @@ from attnc.ir.nodes import (
     Node,
     Program,
     Reduce,
+    Rounds,
     Start,
     Stmt,
     Store,
@@ -115,8 +115,6 @@ class _Checker:
                 self._let(stmt)
             case Loop():
                 self._loop(stmt)
-            case Each():
-                self._each(stmt)
             case Store():
                 self._store(stmt)
 
@@ -194,11 +192,13 @@ class _Checker:
     def _loop(self, loop: Loop) -> None:
         if loop.axis not in {axis.name for axis in self.kernel.axes}:
             raise IRError(f"a loop runs over {loop.axis}, which is no axis of {self.kernel.name}")
+        outside = dict(self.names)
+        if loop.rounds is not None:
+            self._rounds(loop.rounds)
         for piece in loop.pieces:
             self._fits(piece)
             if self._axes("a loop's range", piece.start, piece.stop):
                 raise IRError(f"the range of the loop over {loop.axis} varies within a tile")
-        outside = dict(self.names)
         was_open = set(self.open_axes)
         self.open_axes.add(loop.axis)
         for let in loop.body:
@@ -209,20 +209,13 @@ class _Checker:
         self.names = outside | results
         self.open_axes = was_open
 
-    def _each(self, each: Each) -> None:
-        """What a round binds is gone after it, but for what its loops reduce."""
-        if self._axes("the count of rounds", each.count):
-            raise IRError(f"the rounds of {each.index} vary within a tile")
-        outside = dict(self.names)
-        self._bind(str(each.index), NOWHERE)
-        results: dict[str, Axes] = {}
-        for stmt in each.body:
-            if not isinstance(stmt, Let | Loop):
-                raise IRError(f"{type(stmt).__name__} cannot stand in rounds of {each.index}")
-            self._statement(stmt)
-            reduced = stmt.reductions if isinstance(stmt, Loop) else ()
-            results |= {one.name: frozenset(one.axes) for one in reduced}
-        self.names = outside | results
+    def _rounds(self, rounds: Rounds) -> None:
+        self._fits(rounds)
+        if self._axes("the number of rounds", rounds.count):
+            raise IRError(f"the rounds of {rounds.index} vary within a tile")
+        self._bind(str(rounds.index), NOWHERE)
+        for let in rounds.lets:
+            self._statement(let)
 
     def _reductions(self, loop: Loop) -> dict[str, Axes]:
         results: dict[str, Axes] = {}

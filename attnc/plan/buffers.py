@@ -54,7 +54,9 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
     made += [
         Buffer("head_gate", ("h",), (HEADS,), one, "input", "a factor for each head's output"),
         Buffer("out", (*by_query, "e"), (*rows, dv), "element", "output", "weighted values"),
-        Buffer("ungated", (*by_query, "e"), (*rows, dv), "element", "output", "out before its gate"),
+        Buffer(
+            "ungated", (*by_query, "e"), (*rows, dv), "element", "output", "out before its gate"
+        ),
         Buffer("lse", by_query, rows, one, "output", "natural log of each row's sum of exp"),
         Buffer("grad_out", (*by_query, "e"), (*rows, dv), "element", "input", "gradient of out"),
         Buffer("grad_lse", by_query, rows, one, "input", "gradient of lse"),

@@ -10,6 +10,7 @@ whose lse is -inf, is taken against 0: every pair of it is hidden or has t = -in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from sympy import Expr, Integer, Symbol, true
@@ -27,12 +28,13 @@ from attnc.graph.operations import (
     Map,
 )
 from attnc.ir.functions import Anchor
-from attnc.ir.nodes import Each, Formula, Kernel, Let, Reduce, Stmt
+from attnc.ir.nodes import Formula, Kernel, Let, Reduce, Rounds, Stmt
 from attnc.ir.rebuild import prune, reads_of, substitution
 from attnc.plan.tiles import TilePlan
 from attnc.symbols import value_symbol
 
 MEMBER = Symbol("member", integer=True, nonnegative=True)  # a query head of the group
+SHARING = "every query head that shares these keys"
 
 
 def plan_gradients(flow: Dataflow) -> tuple[Kernel, ...]:
@@ -76,12 +78,12 @@ class _GradientPlan:
         group = self.flow.spec.group
         if self.tiles.held == "q" or group == 1:
             return [*still, loop]
-        head = Let("h", Formula(symbols.h_kv * group + MEMBER), dtype="i32")
+        head = Let("h", Formula(symbols.h_kv * group + MEMBER), dtype="i32", note=SHARING)
         moving = _made_of(still, {"h"})
-        inside = [let for let in still if let.name in moving]
+        inside = tuple(let for let in still if let.name in moving)
+        rounds = Rounds(MEMBER, Integer(group), (head, *inside))
         outside = [let for let in still if let.name not in moving]
-        note = "every query head that shares these keys"
-        return [*outside, Each(MEMBER, Integer(group), (head, *inside, loop), note)]
+        return [*outside, replace(loop, rounds=rounds)]
 
     def _anchor_rows(self) -> None:
         """Take exponents against lse, or 0 where that is -inf."""

@@ -11,14 +11,14 @@ What NAIVE and STREAMED programs leave implicit, and what it means here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 import sympy
 from sympy import Symbol
 
-from attnc.ir.nodes import Axis, Each, Kernel, Let, Loop, Program, Reduce, Start, Stmt, Store
+from attnc.ir.nodes import Axis, Kernel, Let, Loop, Program, Reduce, Start, Stmt, Store
 from attnc.verify.evaluation import Array, Environment, evaluate
 from attnc.verify.tiles import OutOfBounds, Tiles, collapse, names_read
 
@@ -128,36 +128,29 @@ class _Instance:
             case Loop():
                 self._loop(statement)
                 self.loops += 1
-            case Each():
-                self._each(statement)
 
-    def _each(self, each: Each) -> None:
-        """Run the rounds; what is declared starts once, what a round binds is gone after it."""
-        loops = [stmt for stmt in each.body if isinstance(stmt, Loop)]
-        for loop in loops:
-            self._start(loop)
-        going_on = tuple(_continued(s) if isinstance(s, Loop) else s for s in each.body)
-        carried = {part.name for loop in loops for part in (*loop.reductions, *loop.updates)}
-        before, outer = self.loops, dict(self.tiles.values)
-        for number in range(int(self.tiles.evaluate(each.count))):
-            self.loops = before
-            self.tiles.values[each.index.name] = np.int64(number)
-            for stmt in going_on:
-                self._statement(stmt)
-        after = {name: self.tiles.values[name] for name in carried}
-        self.tiles.values = {**outer, **after}
-        self.loops = before + len(loops)
-
-    def _start(self, loop: Loop) -> None:
+    def _loop(self, loop: Loop) -> None:
         for reduction in loop.reductions:
             if reduction.init is not None:
                 init = self.tiles.evaluate(reduction.init)
                 self.tiles.values[reduction.name] = self.tiles.spread(init, reduction.axes)
+        if loop.rounds is None:
+            self._walk(loop)
+            return
+        carried = {part.name for part in (*loop.reductions, *loop.updates)}
+        outer = dict(self.tiles.values)
+        for number in range(int(self.tiles.evaluate(loop.rounds.count))):
+            self.tiles.values[loop.rounds.index.name] = np.int64(number)
+            for let in loop.rounds.lets:
+                self._statement(let)
+            self._walk(loop)
+            kept = {name: self.tiles.values[name] for name in carried}
+            self.tiles.values = {**outer, **kept}
 
-    def _loop(self, loop: Loop) -> None:
+    def _walk(self, loop: Loop) -> None:
+        """Visit the tiles of all pieces."""
         tiles = self.tiles
         axis = tiles.kernel.axis(loop.axis)
-        self._start(loop)
         for number, piece in enumerate(loop.pieces):
             for tile in range(int(tiles.evaluate(piece.start)), int(tiles.evaluate(piece.stop))):
                 if self.log is not None:
@@ -260,10 +253,6 @@ class _Instance:
         }
         repaired = evaluate(reduction.repair, Environment(names))
         return np.where(m_old == m_new, state, np.where(np.isneginf(m_old), 0.0, repaired))
-
-
-def _continued(loop: Loop) -> Loop:
-    return replace(loop, reductions=tuple(replace(one, init=None) for one in loop.reductions))
 
 
 def _anchor(maximum: np.ndarray) -> np.ndarray:
