@@ -23,6 +23,7 @@ from attnc.passes.box import Box
 from attnc.passes.column_test import add_column_test
 from attnc.passes.key_ranges import key_ranges
 from attnc.passes.reading import (
+    before_walking,
     conjuncts,
     inline,
     is_read_along,
@@ -65,7 +66,7 @@ class BoundTiles:
             if isinstance(statement, Loop) and self._is_whole(statement, kernel):
                 before = len(scope.lets)
                 loop = self._bound(statement, kernel, scope)
-                body += [*_used(scope.lets[before:], loop), loop]
+                body += before_walking(_used(scope.lets[before:], loop), loop)
             else:
                 body.append(statement)
         return replace(kernel, body=tuple(body))
@@ -100,7 +101,7 @@ class BoundTiles:
     def _box(self, inner: Axis, outer: Axis, scope: Scope) -> Box:
         end = Symbol(f"{outer.index.name.removesuffix('_idx')}_end", integer=True, positive=True)
         value = smallest([outer.first + outer.tile, outer.size])
-        word = "query" if outer.role == "rows" else "key"
+        word = _word(outer)
         for let in scope.lets:
             if let.value == Formula(value):
                 end = Symbol(let.name, integer=True, positive=True)
@@ -112,8 +113,12 @@ class BoundTiles:
 
 
 def _writer(scope: Scope, inner: Axis) -> TileWriter:
-    words = ("key", "query") if inner.role == "columns" else ("query", "key")
-    return TileWriter(scope, inner.index, inner.tile, *words)
+    row = "query" if _word(inner) == "key" else "key"
+    return TileWriter(scope, inner.index, inner.tile, _word(inner), row)
+
+
+def _word(axis: Axis) -> str:
+    return "query" if axis.name == "q" else "key"
 
 
 def _used(lets: list[Let], loop: Loop) -> list[Let]:

@@ -14,11 +14,10 @@ from sympy import Basic, Expr
 from attnc.algebra import split_by_axes
 from attnc.ir.functions import tile_symbol
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
-from attnc.ir.rebuild import axes_by_name
+from attnc.ir.rebuild import axes_by_name, lets_in
 from attnc.symbols import names_in
 
 VARIES = frozenset({"loop"})
-ROW_POSITIONS = ("q_idx", "q_pos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,8 @@ class _Hoisted:
     """Values bound before the loops; an equal one is bound once."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.axes = axes_by_name(kernel.body) | {name: ("q",) for name in ROW_POSITIONS}
+        positions = {axis.index.name: (axis.name,) for axis in kernel.axes} | {"q_pos": ("q",)}
+        self.axes = positions | axes_by_name(kernel.body)
         self.known: dict[Basic, Let] = {}
         self.fresh: list[Let] = []
         self.kernel = kernel
@@ -61,8 +61,10 @@ class _Hoisted:
 
     def loop(self, loop: Loop) -> Loop:
         """The loop, its invariant parts read by name."""
-        moving = {let.name for let in loop.body} | {update.name for update in loop.updates}
-        moving |= {self.kernel.axis(loop.axis).index.name}
+        axis = self.kernel.axis(loop.axis)
+        moving = {part.name for part in (*lets_in(loop), *loop.updates)}
+        moving |= {axis.index.name, axis.within.name, *names_in(axis.first)}
+        moving |= {loop.rounds.index.name} if loop.rounds else set()
         varies = dict.fromkeys(moving, VARIES)
         body = tuple(self._let(let, varies) for let in loop.body)
         return replace(loop, body=body)

@@ -35,7 +35,7 @@ from attnc.ir.nodes import (
     Update,
     Value,
 )
-from attnc.ir.rebuild import axes_by_name
+from attnc.ir.rebuild import axes_by_name, reads_of
 from attnc.symbols import Where, names_in, replaced
 
 
@@ -58,21 +58,39 @@ class LowerReductions:
         varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
         for stmt in kernel.body:
             if not isinstance(stmt, Loop):
-                body.append(
-                    replace(stmt, value=_dot(stmt.value)) if isinstance(stmt, Let) else stmt
-                )
+                body += _products(stmt, varies) if isinstance(stmt, Let) else [stmt]
                 continue
             body += [
                 _start(reduction) for reduction in stmt.reductions if reduction.init is not None
             ]
-            body.append(_Lowering(stmt, varies).loop())
+            body.append(_Lowering(stmt, varies, _features(kernel)).loop())
         return replace(kernel, body=tuple(body))
+
+
+def _features(kernel: Kernel) -> frozenset[str]:
+    return frozenset(axis.name for axis in kernel.axes if axis.role == "feature")
 
 
 def _start(reduction: Reduce) -> Start:
     assert reduction.init is not None
     init = Float(0) if reduction.init == 0 else reduction.init
     return Start(reduction.name, Fill(init), reduction.axes)
+
+
+def _products(let: Let, varies: dict[str, frozenset[str]]) -> list[Let]:
+    """A contraction as a dot, or, where both sides have the rows, as a product and its sum."""
+    value = let.value
+    if not isinstance(value, Contract) or not varies[value.left] & varies[value.right] - {
+        *value.over
+    }:
+        return [replace(let, value=_dot(value))]
+    (over,) = value.over
+    product = f"{let.name}_terms"
+    terms = tile_symbol(value.left) * tile_symbol(value.right)
+    return [
+        Let(product, Formula(terms), (*let.axes, over)),
+        replace(let, value=Collapse("sum", product, over)),
+    ]
 
 
 def _dot(value: object) -> object:
@@ -88,6 +106,7 @@ class _Lowering:
 
     source: Loop
     varies: dict[str, frozenset[str]]
+    features: frozenset[str]
     body: list[Let] = field(default_factory=list)
     known: dict[object, str] = field(default_factory=dict)
     updates: list[Update] = field(default_factory=list)
@@ -98,7 +117,10 @@ class _Lowering:
     def loop(self) -> Loop:
         late = self._only_for_sums()
         self.body += [
-            replace(let, value=_dot(let.value)) for let in self.source.body if let.name not in late
+            new
+            for let in self.source.body
+            if let.name not in late
+            for new in _products(let, self.varies)
         ]
         self.late = [let for let in self.source.body if let.name in late]
         order = sorted(self.source.reductions, key=lambda reduction: reduction.kind != "max")
@@ -115,12 +137,13 @@ class _Lowering:
     def _only_for_sums(self) -> set[str]:
         """Loads that only a weighted sum reads, as its right operand."""
         loads = {let.name for let in self.source.body if isinstance(let.value, Load)}
+        loads -= {name for let in self.source.body for name in reads_of(let)}
         sums = [reduction for reduction in self.source.reductions if reduction.kind == "sum"]
         return loads & {
             str(factor)
             for reduction in sums
             for factor in sympy.Mul.make_args(reduction.element)
-            if self.varies.get(str(factor), frozenset()) & self._features(reduction)
+            if self.varies.get(str(factor), frozenset()) & self.features
         }
 
     def _let(
@@ -171,43 +194,29 @@ class _Lowering:
         return value if isinstance(value, Symbol) else self._let(name, Formula(value), axes)
 
     def _sum(self, reduction: Reduce) -> None:
-        assert reduction.follows is not None and reduction.repair is not None, (
-            "only streamed sums are lowered"
-        )
         element = self._hidden_adds_nothing(reduction)
-        anchor = self.anchors[reduction.follows]
-        element = replaced(element, {tile_symbol(reduction.follows): anchor})
-        rescale = self._rescale(reduction, anchor)
         carried = tile_symbol(reduction.name)
-        weights, values = _dot_operands(element, self._features(reduction), self.varies)
+        if reduction.follows is not None:
+            anchor = self.anchors[reduction.follows]
+            element = replaced(element, {tile_symbol(reduction.follows): anchor})
+            carried = carried * self._rescale(reduction, anchor)
+        weights, values = _dot_operands(element, self.features, self.varies)
         varying = self._axes(weights)
         tile_axes = tuple(a for a in (*reduction.axes, reduction.over) if a in varying)
         p = self._named(weights, tile_axes, "p")
         if values is None:
             total = self._let("tile_sum", Collapse("sum", str(p), reduction.over), reduction.axes)
-            result = self._let(
-                f"{reduction.name}_new", Formula(carried * rescale + total), reduction.axes
-            )
+            joined: Value = Formula(carried + total)
         else:
             self._bring(values)
-            scaled = self._let(
-                f"{reduction.name}_rescaled", Formula(carried * rescale), reduction.axes
-            )
-            result = self._let(
-                f"{reduction.name}_new",
-                Dot(str(p), values, reduction.over, str(scaled)),
-                reduction.axes,
-            )
+            scaled = self._named(carried, reduction.axes, f"{reduction.name}_rescaled")
+            joined = Dot(str(p), values, reduction.over, str(scaled))
+        result = self._let(f"{reduction.name}_new", joined, reduction.axes)
         self.updates.append(Update(reduction.name, str(result)))
 
     def _rows(self, reduction: Reduce) -> tuple[str, ...]:
-        """The axes of the maximum that a sum follows."""
-        leaders = (r for r in self.source.reductions if r.name == reduction.follows)
-        return next(leader.axes for leader in leaders)
-
-    def _features(self, reduction: Reduce) -> frozenset[str]:
-        """The axes of a sum that its maximum lacks: those of the values it weighs."""
-        return frozenset(reduction.axes) - frozenset(self._rows(reduction))
+        """The axes of a sum but for those of the values that it weighs."""
+        return tuple(axis for axis in reduction.axes if axis not in self.features)
 
     def _axes(self, formula: Basic) -> frozenset[str]:
         return frozenset().union(
@@ -235,7 +244,7 @@ class _Lowering:
     def _hidden_adds_nothing(self, reduction: Reduce) -> Expr:
         """The element over the selected score.
 
-        With a select of its own where it does not vanish at -inf.
+        With a select of the weights where it does not vanish at -inf.
         """
         element = reduction.element
         if isinstance(reduction.where, BooleanTrue):
@@ -244,10 +253,15 @@ class _Lowering:
             if _vanishes(element, tile_symbol(score)):
                 return replaced(element, {tile_symbol(score): tile_symbol(chosen)})
         visible = reduction.where
+        axes = (*self._rows(reduction), reduction.over)
         if not isinstance(visible, Symbol):
-            axes = (*self._rows(reduction), reduction.over)
-            visible = self._let("visible", Formula(reduction.where), axes, "i1")
-        return Where(Symbol(str(visible)), element, Integer(0))
+            visible = self._let("visible", Formula(visible), axes, "i1", reduction.note)
+        weights, values = _dot_operands(element, self.features, self.varies)
+        shown = Where(Symbol(str(visible)), weights, Integer(0))
+        chosen = self._let(
+            f"{weights}_visible" if weights.is_Symbol else "weights", Formula(shown), axes
+        )
+        return chosen if values is None else chosen * tile_symbol(values)
 
 
 def _vanishes(element: Expr, score: Symbol) -> bool:

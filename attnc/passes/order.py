@@ -22,8 +22,10 @@ PIPELINE = Pipeline(
         StreamReductions(),  # one loop over the keys: later passes see a single mask and range
         FoldScales(),  # while reductions are declared: one formula to rewrite, not two phases
         BoundTiles(inner="k", outer="q"),  # which tiles hold a visible pair, or only such pairs
+        BoundTiles(inner="q", outer="k"),  # where a kernel holds keys and walks the queries
         SplitPhases(),  # wholly visible tiles run without mask code
         DropImpliedBounds(),  # what remains of the mask after the range is known
+        DropImpliedBounds(inner="q", outer="k"),
         DropAliases(),  # bounds that are other bounds
         UnfoldFloors(),  # after the ranges, which understand blocks as they are written
         LowerReductions(),  # selects, carried values, dots

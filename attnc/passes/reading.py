@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from sympy import Basic, Integer, Symbol
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Formula, Kernel, Let, Load, Loop, Piece, Stmt
+from attnc.ir.rebuild import lets_in
 from attnc.symbols import FloorDiv, names_in, replaced, symbols_in
 
 
@@ -19,7 +21,7 @@ def is_whole(loop: Loop, axis: Axis) -> bool:
 
 def lets_of(kernel: Kernel, loop: Loop) -> dict[str, Let]:
     """Every let of the kernel's body and of the loop, by name."""
-    return {s.name: s for s in (*kernel.body, *loop.body) if isinstance(s, Let)}
+    return {s.name: s for s in (*kernel.body, *lets_in(loop)) if isinstance(s, Let)}
 
 
 def varying_names(kernel: Kernel, loop: Loop) -> frozenset[str]:
@@ -69,8 +71,25 @@ def names_taken(kernel: Kernel) -> set[str]:
 
 def _names_bound(statement: Stmt) -> set[str]:
     if isinstance(statement, Loop):
-        return {part.name for part in (*statement.body, *statement.reductions)}
+        return {part.name for part in (*lets_in(statement), *statement.reductions)}
     return {statement.name} if isinstance(statement, Let) else set()
+
+
+def before_walking(lets: Iterable[Let], loop: Loop) -> list[Stmt]:
+    """A loop with new lets before it: in its rounds, where they differ from round to round."""
+    if loop.rounds is None:
+        return [*lets, loop]
+    own = {loop.rounds.index.name, *(let.name for let in loop.rounds.lets)}
+    outside: list[Stmt] = []
+    inside: list[Let] = []
+    for let in lets:
+        if operands(let) & own:
+            own.add(let.name)
+            inside.append(let)
+        else:
+            outside.append(let)
+    rounds = replace(loop.rounds, lets=(*loop.rounds.lets, *inside))
+    return [*outside, replace(loop, rounds=rounds)]
 
 
 def conjuncts(condition: Boolean) -> tuple[Boolean, ...]:

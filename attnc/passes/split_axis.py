@@ -9,10 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from sympy import Basic, Integer, Lt, Symbol, true
+from sympy import Add, Basic, Integer, Lt, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
-from attnc.ir.nodes import Axis, Dot, Kernel, Let, Level, Load, Loop, Start, Stmt, Store, Update
+from attnc.ir.nodes import (
+    Axis,
+    Collapse,
+    Dot,
+    Formula,
+    Kernel,
+    Let,
+    Level,
+    Load,
+    Loop,
+    Start,
+    Stmt,
+    Store,
+    Update,
+)
 from attnc.ir.rebuild import axes_by_name, map_value, reads_of_value, substitution
 from attnc.symbols import replaced
 
@@ -96,6 +110,8 @@ class _Split:
     def _let(self, let: Let) -> list[Let]:
         if isinstance(let.value, Dot) and let.value.over == self.axis.name:
             return self._chain(let, let.value)
+        if isinstance(let.value, Collapse) and let.value.over == self.axis.name:
+            return self._total(let, let.value)
         if self.axis.name not in let.axes:
             return [let]
         made = []
@@ -126,6 +142,18 @@ class _Split:
             made.append(replace(let, name=name, value=value, note=let.note if i == 0 else ""))
             add_to = name
         return made
+
+    def _total(self, let: Let, collapse: Collapse) -> list[Let]:
+        """A sum along the axis: the sum of those of its pieces."""
+        if len(self.pieces) == 1:
+            return [replace(let, value=replace(collapse, over=self.pieces[0].name))]
+        assert collapse.kind == "sum"
+        parts = [
+            Let(let.name + suffix, Collapse("sum", collapse.value + suffix, piece.name), let.axes)
+            for suffix, piece in zip(self.suffixes, self.pieces, strict=True)
+        ]
+        total = Add(*(Symbol(part.name, real=True) for part in parts))
+        return [*parts, replace(let, value=Formula(total))]
 
     def _renaming(self, i: int, names: set[str]):
         by_name: dict[str, Basic] = {

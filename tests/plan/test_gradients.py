@@ -13,6 +13,7 @@ from attnc.graph.operations import Dataflow
 from attnc.graph.recompute import choose_kept
 from attnc.ir.nodes import Level, Program
 from attnc.ir.verifier import verify
+from attnc.passes.order import PIPELINE
 from attnc.plan.gradients import plan_gradients
 from attnc.plan.interface import interface_of
 from attnc.verify.interpreter import run
@@ -45,7 +46,9 @@ def buffers_of(flow: Dataflow, dense: Dense, tensors: dict[str, Tensor]) -> dict
     return made
 
 
-def gradients(flow: Dataflow, program: Program) -> tuple[dict[str, np.ndarray], Dense]:
+def gradients(
+    flow: Dataflow, program: Program, blocks: tuple[int, int] = (16, 16)
+) -> tuple[dict[str, np.ndarray], Dense]:
     tensors, numbers = inputs_of(flow)
     draw = torch.Generator().manual_seed(1)
     given = {
@@ -58,7 +61,7 @@ def gradients(flow: Dataflow, program: Program) -> tuple[dict[str, np.ndarray], 
     buffers = buffers_of(flow, dense, tensors)
     buffers |= {name: value.flatten(1, 2).numpy() for name, value in given.items()}
     scalars = {name: value.item() for name, value in numbers.items()}
-    return run(program, buffers, scalars), dense
+    return run(program, buffers, scalars, blocks), dense
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
@@ -66,8 +69,30 @@ def test_naive_kernels_give_the_gradients(body: str) -> None:
     flow = backward_of(body)
     program = program_of(flow)
     verify(program, Level.NAIVE)
-    found, dense = gradients(flow, program)
+    check(*gradients(flow, program))
+
+
+def check(found: dict[str, np.ndarray], dense: Dense) -> None:
     for buffer, leaf in LEAVES.items():
         wanted = dense.gradient(leaf).detach()
         wanted = wanted.flatten(1, 2) if leaf == "q" else wanted
         np.testing.assert_allclose(found[buffer], wanted.numpy(), rtol=1e-9, atol=1e-9)
+
+
+MASKS = (
+    "causal & sliding_window(3)",
+    "window(2, 1) | (kv_idx < 2)",
+    "causal & (q_pos - kv_idx < 2 * (h + 1))",
+    "(q_pos - kv_idx) % 3 == 0",
+    "causal & (q_pos // 4 == kv_idx // 4)",
+    "causal | prefix(3)",
+)
+
+
+@pytest.mark.parametrize("blocks", [(16, 16), (2, 4), (4, 2)])
+@pytest.mark.parametrize("body", [*BODIES.values(), *(f"mask: {mask}" for mask in MASKS)])
+def test_ready_kernels_give_the_gradients(body: str, blocks: tuple[int, int]) -> None:
+    flow = backward_of(body)
+    program = PIPELINE.run(program_of(flow))
+    found, dense = gradients(flow, program, blocks)
+    check(found, dense)
