@@ -14,22 +14,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
 import sympy
-from sympy import Expr, Float, Integer, S, Symbol, exp, log
+from sympy import Expr, Float, Integer, S, Symbol, exp
 
 from attnc import symbols
-from attnc.algebra import factors_along
 from attnc.ir.functions import Exp2, tile_symbol
-from attnc.ir.nodes import Formula, Kernel, Let, Level, Load, Loop, Reduce, Scalar, Stmt
-from attnc.ir.rebuild import axes_by_name, map_stmt, prune, substitution
-from attnc.symbols import names_in
+from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Reduce, Scalar, Stmt
+from attnc.ir.rebuild import map_stmt, prune, substitution
+from attnc.passes.exponents import LOG2_E, constant_factor, holds_real_param, may_be_huge
 
-LOG2_E = 1 / log(2)
 SMALLEST_UNIT = Float(
     "1.2e-38"
 )  # a normal float32: -inf times it is -inf, where scale = 0 gives NaN
 SIGN = Symbol("scale_sign", real=True)
 UNIT, FACTOR = Symbol("unit", positive=True), Symbol("factor", positive=True)
-LARGE = 2**100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +82,8 @@ class _Fold:
         value = lets[score]
         assert isinstance(value, Formula)
         formula = cast(Expr, value.expr)
-        constant, rest = _constant_factor(formula, kernel)
-        if _is_unbounded(formula, loop, kernel) or _holds_real_param(rest, loop, kernel):
+        constant, rest = constant_factor(formula, kernel)
+        if may_be_huge(formula, loop, kernel) or holds_real_param(rest, loop, kernel):
             return cls(leader, score, formula, S.One, None)
         if constant == symbols.scale:
             unit = sympy.Max(sympy.Abs(symbols.scale), SMALLEST_UNIT)
@@ -139,53 +136,3 @@ def _where_reduced(kernel: Kernel, leader: str) -> tuple[Loop, Reduce]:
         if reduction.name == leader
     )
     return next(found)
-
-
-def _is_unbounded(formula: Expr, loop: Loop, kernel: Kernel) -> bool:
-    """Whether a score may come near the largest float32.
-
-    That is where it holds a value from memory other than q . k, a huge number, or an exponential.
-    """
-    if any(abs(number) > LARGE for number in formula.atoms(sympy.Number)):
-        return True
-    if formula.has(exp) or any(power.exp.free_symbols for power in formula.atoms(sympy.Pow)):
-        return True
-    lets = _lets(loop, kernel)
-    return any(isinstance(lets[name].value, Load) for name in _made_of(formula, lets) & set(lets))
-
-
-def _holds_real_param(moving: Expr, loop: Loop, kernel: Kernel) -> bool:
-    """Whether a float param is more than a factor of the score: it may stand in for -inf.
-
-    As a factor (a temperature) it is as harmless as the scale.
-    """
-    real = {scalar.name for scalar in kernel.scalars if scalar.kind == "f32"}
-    return not real.isdisjoint(_made_of(moving, _lets(loop, kernel)) - {str(symbols.scale)})
-
-
-def _lets(loop: Loop, kernel: Kernel) -> dict[str, Let]:
-    return {let.name: let for let in (*loop.body, *kernel.body) if isinstance(let, Let)}
-
-
-def _made_of(formula: Expr, lets: dict[str, Let]) -> set[str]:
-    """The names in a formula, and in the formulas that these stand for."""
-    found: set[str] = set()
-    todo = list(names_in(formula))
-    while todo:
-        name = todo.pop()
-        let = lets.get(name)
-        if name not in found and let is not None and isinstance(let.value, Formula):
-            todo += names_in(let.value.expr)
-        found.add(name)
-    return found
-
-
-def _constant_factor(formula: Expr, kernel: Kernel) -> tuple[Expr, Expr]:
-    """Split c * x into (c, x), c free of the tile's axes."""
-    varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
-    varies |= {"q_idx": frozenset("q"), "q_pos": frozenset("q"), "kv_idx": frozenset("k")}
-    constant, rest = formula, S.One
-    for axis in ("q", "k"):
-        constant, moving = factors_along(constant, axis, varies)
-        rest *= moving
-    return constant, rest

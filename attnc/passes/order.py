@@ -6,6 +6,7 @@ from attnc.passes.bound_tiles import BoundTiles
 from attnc.passes.count_within_tiles import CountWithinTiles
 from attnc.passes.drop_aliases import DropAliases
 from attnc.passes.drop_implied_bounds import DropImpliedBounds
+from attnc.passes.exp_to_exp2 import ExpToExp2
 from attnc.passes.fold_scales import FoldScales
 from attnc.passes.hide_multiples import HideMultiples
 from attnc.passes.hoist_invariants import HoistInvariants
@@ -21,6 +22,7 @@ PIPELINE = Pipeline(
     (
         StreamReductions(),  # one loop over the keys: later passes see a single mask and range
         FoldScales(),  # while reductions are declared: one formula to rewrite, not two phases
+        ExpToExp2(),
         BoundTiles(inner="k", outer="q"),  # which tiles hold a visible pair, or only such pairs
         BoundTiles(inner="q", outer="k"),  # where a kernel holds keys and walks the queries
         SplitPhases(),  # wholly visible tiles run without mask code
