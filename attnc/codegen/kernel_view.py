@@ -82,21 +82,23 @@ class _View:
     # ------------------------------------------------------------ where the program instance stands
 
     def _grid(self) -> Iterator[Line]:
-        inner, middle, outer = self.kernel.grid
+        """The digits of the program's number, innermost first."""
+        inner, *outer = self.kernel.grid
+        held = next(axis for axis in self.kernel.axes if axis.role == "rows")
+        tile = "query tile" if held.name == "q" else "key tile"
+        heads = "head" if held.name == "q" else "key/value head"
         yield Line(
-            "comment", "one program for each (query tile, head, batch entry), query tiles innermost"
+            "comment", f"one program for each ({tile}, {heads}, batch entry), {tile}s innermost"
         )
         yield Line("line", "program = tl.program_id(0)")
         yield Line("line", f"{inner.index}s = {self.text.over(inner.extent, ())}")
         yield Line("line", f"{inner.index} = program % {inner.index}s")
-        yield Line(
-            "line",
-            f"{middle.index} = program // {inner.index}s % {self.text.over(middle.extent, ())}",
-        )
-        yield Line(
-            "line",
-            f"{outer.index} = program // {inner.index}s // {self.text.over(middle.extent, ())}",
-        )
+        rest = f"program // {inner.index}s"
+        for dim in outer[:-1]:
+            extent = self.text.over(dim.extent, ())
+            yield Line("line", f"{dim.index} = {rest} % {extent}")
+            rest = f"{rest} // {extent}"
+        yield Line("line", f"{outer[-1].index} = {rest}")
 
     def _positions(self) -> Iterator[Line]:
         yield Line("blank")
@@ -169,23 +171,39 @@ class _View:
     # ------------------------------------------------------------ loops
 
     def _loop(self, loop: Loop) -> Iterator[Line]:
-        for let in loop.body:
-            if isinstance(let.value, Load):
-                yield from self._setup(let)
+        loads = [let for let in loop.body if isinstance(let.value, Load)]
+        setup = [line for let in loads for line in self._setup(let)]
+        before, head, hop = self._ranges_of(loop.pieces)
+        walk = Line("loop", head, "", (*hop, *self._visit(loop)))
+        if loop.rounds is None:
+            yield from setup
+            yield Line("blank")
+            yield from _comment(loop.note)
+            yield from (*before, walk)
+        else:
+            lets = [line for let in loop.rounds.lets for line in self._let(let)]
+            own = {loop.rounds.index.name, *(let.name for let in loop.rounds.lets)}
+            inside, outside = _by_words([*setup, *before], own)
+            self.written -= {line.text.partition(" = ")[0] for line in inside}
+            yield from outside
+            yield Line("blank")
+            yield from _comment(loop.note)
+            rounds = (
+                f"for {loop.rounds.index} in range(0, {self.text.over(loop.rounds.count, ())}):"
+            )
+            yield Line("loop", rounds, "", (*lets, *inside, walk))
         yield Line("blank")
-        if loop.note:
-            yield Line("comment", loop.note)
-        setup, head, hop = self._ranges_of(loop.pieces)
-        yield from setup
+
+    def _visit(self, loop: Loop) -> Iterator[Line]:
+        """What happens to one tile."""
         changed = in_place(loop)
-        axis = self.kernel.axis(loop.axis)
         body: list[Line] = []
         for let in changed.body:
             value = self.values.value(let.value, let.axes, let.dtype)
             body.append(Line("line", f"{let.name} = {value}", let.note))
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
-        yield Line("loop", head, "", (*hop, *_place(axis, body), *body))
-        yield Line("blank")
+        yield from _place(self.kernel.axis(loop.axis), body)
+        yield from body
 
     def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], str, list[Line]]:
         """One range, or several run as one: a step is mapped to the tile of its piece.
@@ -217,6 +235,24 @@ class _View:
         """A number of tiles, 32-bit as every loop variable: `tile` is one name in all loops."""
         text = self.text.over(formula, ())
         return f"tl.cast({text}, tl.int32)" if self.text.is_long(formula) else text
+
+
+def _comment(note: str) -> Iterator[Line]:
+    if note:
+        yield Line("comment", note)
+
+
+def _by_words(lines: list[Line], words: set[str]) -> tuple[list[Line], list[Line]]:
+    """The lines that use a word, directly or by way of others, and the rest."""
+    words, using, rest = set(words), [], []
+    for line in lines:
+        name, _, value = line.text.partition(" = ")
+        if words & set(re.findall(r"\w+", value)):
+            words.add(name)
+            using.append(line)
+        else:
+            rest.append(line)
+    return using, rest
 
 
 def _place(axis: Axis, body: list[Line]) -> Iterator[Line]:

@@ -26,6 +26,7 @@ from attnc.ir.nodes import (
     Value,
 )
 from attnc.ir.position_ranges import learn, scalar_ranges
+from attnc.ir.rebuild import lets_in
 from attnc.symbols import names_in
 
 INTEGERS = ("i32", "i64")
@@ -53,10 +54,11 @@ class ValueText:
                 return f"tl.cast({text}, tl.int32)" if long else text
             case Load():
                 return self._load(value, axes, dtype)
-            case Dot(left, right, _, add_to):
+            case Dot(left, right, over, add_to):
                 rounded = left if self._is_element(left) else f"{left}.to({right}.dtype)"
+                turned = right if self._axes(right)[0] == over else f"tl.trans({right})"
                 added = f", {add_to}" if add_to else ""
-                return f'tl.dot({rounded}, {right}{added}, input_precision="{self.dot_precision}")'
+                return f'tl.dot({rounded}, {turned}{added}, input_precision="{self.dot_precision}")'
             case Collapse(kind, tile, over):
                 along = self.text.names[tile].axes.index(over)
                 if kind == "any":
@@ -104,6 +106,9 @@ class ValueText:
         text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
         return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
 
+    def _axes(self, name: str) -> tuple[str, ...]:
+        return self.text.names[name].axes
+
     def _is_element(self, name: str) -> bool:
         named = (let for let in lets_of(self.kernel.body) if let.name == name)
         return any(let.dtype == "element" for let in named)
@@ -116,6 +121,8 @@ def _names(kernel: Kernel) -> dict[str, Name]:
     """Every name that a formula of the kernel may speak of."""
     scalars = [str(axis.tile) for axis in kernel.axes if isinstance(axis.tile, Symbol)]
     scalars += [*(dim.index.name for dim in kernel.grid), *LOOP_NAMES]
+    rounds = (stmt.rounds for stmt in kernel.body if isinstance(stmt, Loop))
+    scalars += [each.index.name for each in rounds if each is not None]
     names = {name: Name(name, (), True) for name in scalars}
     for scalar in kernel.scalars:
         text = scalar.name.upper() if scalar.kind == "sign" else scalar.name
@@ -125,7 +132,8 @@ def _names(kernel: Kernel) -> dict[str, Name]:
         for name in (axis.index.name, axis.within.name):
             names[name] = Name(name, (axis.name,), True)
     for let in lets_of(kernel.body):
-        names[let.name] = Name(let.name, let.axes, let.dtype in INTEGERS, let.dtype == "i64")
+        text = f"{let.name}.to(tl.float32)" if let.dtype == "element" else let.name
+        names[let.name] = Name(text, let.axes, let.dtype in INTEGERS, let.dtype == "i64")
     return names
 
 
@@ -135,4 +143,4 @@ def lets_of(body: Iterable[Stmt]) -> Iterator[Let | Start]:
         if isinstance(stmt, Let | Start):
             yield stmt
         elif isinstance(stmt, Loop):
-            yield from stmt.body
+            yield from lets_in(stmt)

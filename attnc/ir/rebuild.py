@@ -168,7 +168,7 @@ def axes_by_name(stmts: Iterable[Stmt]) -> dict[str, tuple[str, ...]]:
 
 
 def prune(kernel: Kernel) -> Kernel:
-    """Drop values, scalars and input buffers that nothing reads."""
+    """Drop values, scalars, axes and input buffers that nothing reads."""
     body: list[Stmt] = []
     # a loop carries values that its own body reads again; they stay if the loop stays
     wanted = {name for axis in kernel.axes for name in names_in(axis.first)}
@@ -181,8 +181,10 @@ def prune(kernel: Kernel) -> Kernel:
     loads = {let.value.buffer for let in lets_of(body) if isinstance(let.value, Load)}
     wanted |= {name for grid in kernel.grid[:-1] for name in names_in(grid.extent)}
     wanted |= {name for axis in kernel.axes for name in names_in(axis.size)}
+    used = {axis for axes in axes_by_name(body).values() for axis in axes}
     return replace(
         kernel,
+        axes=tuple(axis for axis in kernel.axes if axis.name in used),
         body=tuple(body),
         buffers=tuple(b for b in kernel.buffers if b.role == "output" or b.name in loads),
         scalars=tuple(s for s in kernel.scalars if s.name in wanted),

@@ -59,9 +59,9 @@ class _GradientPlan:
         reductions: list[Reduce] = []
         after: list[Stmt] = []
         for name in self.results:
-            reduction, let = self._result(name)
-            reductions += [reduction] if reduction is not None else []
-            after.append(let)
+            reduction, lets = self._result(name)
+            reductions += reduction
+            after += lets
         after += [tiles.store(buffer, value) for buffer, value in self.graph.results]
         still = [let for let in tiles.lets.values() if tiles.walked not in let.axes]
         body = [*tiles.positions(), *self._loops(still, reductions), *after]
@@ -94,7 +94,7 @@ class _GradientPlan:
                 expr = change(let.value.expr)
                 self.tiles.lets[name] = Let(let.name, Formula(expr), let.axes, let.dtype, let.note)
 
-    def _result(self, name: str) -> tuple[Reduce | None, Let]:
+    def _result(self, name: str) -> tuple[list[Reduce], list[Let]]:
         """What the loop sums for a result, and the result after the loop."""
         operation = self.flow.values[name]
         axes = self.tiles.along(name, operation.axes)
@@ -102,7 +102,7 @@ class _GradientPlan:
             case WholeContract(operands) if self._is_walked(operands):
                 return self._sum(name, operands, axes)
             case Map(formula):
-                return None, Let(name, Formula(cast(Expr, formula)), axes)
+                return [], [Let(name, Formula(cast(Expr, formula)), axes)]
             case _:
                 raise NotImplementedError(f"{name} = {operation} in {self.graph.name}")
 
@@ -111,16 +111,17 @@ class _GradientPlan:
 
     def _sum(
         self, name: str, operands: tuple[str, ...], axes: tuple[str, ...]
-    ) -> tuple[Reduce, Let]:
+    ) -> tuple[list[Reduce], list[Let]]:
         element, where = self._written_out(operands)
         outside, inside = factors_along(element, self.tiles.walked, self._varies())
         shown = self.tiles.in_range(where)
-        total = f"{name}_sum"
+        total = name if outside == 1 else f"{name}_sum"
         note = self.tiles.mask_note() if where != true else ""
         reduction = Reduce(
             total, "sum", self.tiles.walked, inside, axes, Integer(0), shown, note=note
         )
-        return reduction, Let(name, Formula(outside * value_symbol(total)), axes)
+        scaled = Let(name, Formula(outside * value_symbol(total)), axes)
+        return [reduction], [] if outside == 1 else [scaled]
 
     def _varies(self) -> dict[str, frozenset[str]]:
         """Along which axes a name varies; what is the query head's own moves with the loops."""
