@@ -14,6 +14,7 @@ from attnc.artifact import GeneratedModule, sealed
 from attnc.codegen.render import render
 from attnc.errors import AttncError
 from attnc.graph.forward import build_dataflow
+from attnc.graph.gradient_kernels import add_backward
 from attnc.graph.operations import Dataflow
 from attnc.ir.nodes import Program
 from attnc.ir.printer import print_ir
@@ -40,7 +41,7 @@ def compile_path(path: Path) -> GeneratedModule:
 
 def compile_spec(spec: AttentionSpec) -> Compilation:
     """Walk the corridor once."""
-    flow = build_dataflow(spec)  # AttentionSpec -> Dataflow
+    flow = _dataflow(spec)  # AttentionSpec -> Dataflow
     program = plan_program(flow)  # Dataflow      -> naive Program
     with _shown_when_it_breaks(program):
         program = PIPELINE.run(program)  # naive  -> ready Program
@@ -49,9 +50,15 @@ def compile_spec(spec: AttentionSpec) -> Compilation:
     return Compilation(spec, flow, program, module)
 
 
+def _dataflow(spec: AttentionSpec) -> Dataflow:
+    """The forward, and where the spec asks for it the backward."""
+    flow = build_dataflow(spec)
+    return add_backward(flow) if spec.backward else flow
+
+
 def lower_spec(spec: AttentionSpec) -> Program:
     """Walk the corridor up to the READY program; `explain` needs no more."""
-    return PIPELINE.run(plan_program(build_dataflow(spec)))
+    return PIPELINE.run(plan_program(_dataflow(spec)))
 
 
 def trace_passes(spec: AttentionSpec) -> dict[str, str]:
@@ -61,7 +68,7 @@ def trace_passes(spec: AttentionSpec) -> dict[str, str]:
     def observe(name: str, program: Program) -> None:
         texts[name] = print_ir(program)
 
-    PIPELINE.run(plan_program(build_dataflow(spec)), observe)
+    PIPELINE.run(plan_program(_dataflow(spec)), observe)
     return texts
 
 

@@ -16,6 +16,8 @@ from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Piece, Program, Start,
 from attnc.ir.rebuild import reads_of
 from attnc.symbols import names_in, value_symbol
 
+TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -76,7 +78,8 @@ class _View:
             for s in self.kernel.scalars
             if s.kind == "sign"
         ]
-        tiles = [("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile")]
+        used = {str(axis.tile) for axis in self.kernel.axes}
+        tiles = [(name, meaning) for name, meaning in TILES if name in used]
         return (*signs, *tiles, ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"))
 
     # ------------------------------------------------------------ where the program instance stands

@@ -17,6 +17,7 @@ from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.divisors import divisors_of
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
+from attnc.ir.rebuild import lets_in
 from attnc.notation import plain
 from attnc.symbols import names_in
 
@@ -68,10 +69,24 @@ class BufferView:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputView:
-    """A result of the kernel."""
+class LaunchView:
+    """One kernel, and what its launch prints."""
+
+    kernel: KernelView
+    buffers: tuple[BufferView, ...]
+    grid: str  # how many programs
+    sizes: str  # what the grid is made of, for a message
+    reach: tuple[str, ...]  # the largest offset within a tile, for each access
+    signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """A tensor that a launcher makes: its name, shape and dtype."""
 
     name: str
+    shape: str
+    dtype: str  # empty: that of q
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +107,16 @@ class ModuleView:
     version: str
     header: tuple[str, ...]
     spec: tuple[str, ...]
-    kernel: KernelView
+    forward: LaunchView
+    backward: tuple[LaunchView, ...]
+    helpers: tuple[str, ...]  # functions that the kernels call
     tensors: tuple[TensorView, ...]
     params: tuple[ParamView, ...]
     divisors: tuple[DivisorView, ...]
     divisor_params: tuple[str, ...]  # what the divisors speak of
-    outputs: tuple[OutputView, ...]
-    buffers: tuple[BufferView, ...]
+    results: tuple[ResultView, ...]  # of the forward
+    gradients: tuple[ResultView, ...]
+    between: tuple[ResultView, ...]  # what one kernel of the backward makes for another
     path: str
     shapes: Mapping[str, str]
     needs_math: bool
@@ -108,32 +126,34 @@ class ModuleView:
     scale_needs_lengths: bool
     scale_needs_d: bool
     scale_varies: bool  # with a call's params or lengths: it may have no value
-    reach: tuple[str, ...]  # the largest offset within a tile, for each access
     reference: ReferenceView
-    signed: bool
 
 
 def view_module(program: Program) -> ModuleView:
     """Collect what the templates print."""
     interface = program.interface
-    (kernel,) = program.kernels
-    view = view_kernel(kernel, program)
+    forward, *backward = program.kernels
+    launches = [_launch(kernel, program) for kernel in program.kernels]
+    made = [_result(interface, b) for k in backward for b in k.buffers if b.role == "output"]
     scale, divisors = interface.scale, _divisors(interface)
     return ModuleView(
         interface=interface,
         version=__version__,
         header=header_lines(program),
         spec=spec_lines(interface),
-        kernel=view,
-        tensors=_tensors(interface, kernel),
+        forward=launches[0],
+        backward=tuple(launches[1:]),
+        helpers=tuple(sorted({name for one in launches for name in one.kernel.helpers})),
+        tensors=_tensors(interface, program),
         params=tuple(
             ParamView(p.name, p.kind, None if p.default is None else repr(p.default))
             for p in interface.params
         ),
         divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
         divisor_params=tuple(p.name for p in interface.params if p.name in names_in(*divisors)),
-        outputs=tuple(OutputView(b.name) for b in kernel.buffers if b.role == "output"),
-        buffers=tuple(_buffer(interface, buffer) for buffer in kernel.buffers),
+        results=tuple(_result(interface, b) for b in forward.buffers if b.role == "output"),
+        gradients=tuple(one for one in made if one.name.startswith("grad_")),
+        between=tuple(one for one in made if not one.name.startswith("grad_")),
         path=path_text(interface.spec_path),
         shapes=_shapes(interface),
         needs_math=any("math." in math_text(formula) for formula in (scale, *divisors)),
@@ -143,10 +163,32 @@ def view_module(program: Program) -> ModuleView:
         scale_needs_d="d" in names_in(scale),
         scale_varies=bool(names_in(scale) - {"d"}),
         scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
-        reach=_reaches(kernel),
         reference=_reference(interface),
-        signed=any(scalar.kind == "sign" for scalar in kernel.scalars),
     )
+
+
+def _launch(kernel: Kernel, program: Program) -> LaunchView:
+    inner, heads, batch = kernel.grid
+    length, block = (
+        ("q_len", "block_q") if str(inner.index) == "q_block" else ("kv_len", "block_kv")
+    )
+    return LaunchView(
+        view_kernel(kernel, program),
+        tuple(_buffer(program.interface, buffer) for buffer in kernel.buffers),
+        f"triton.cdiv({length}, {block}) * {heads.extent} * {batch.extent}",
+        f"batch {{batch}} x heads {{{heads.extent}}} x {length} {{{length}}}",
+        _reaches(kernel),
+        any(scalar.kind == "sign" for scalar in kernel.scalars),
+    )
+
+
+def _result(interface: Interface, buffer: Buffer) -> ResultView:
+    """A result in the layout of the call."""
+    dims = [str(size) for size in buffer.sizes]
+    if interface.layout == "bshd" and buffer.dtype == "element":
+        dims[1], dims[2] = dims[2], dims[1]
+    dtype = "" if buffer.dtype == "element" else TORCH_DTYPES[buffer.dtype]
+    return ResultView(buffer.name, f"({', '.join(dims)})", dtype)
 
 
 def _divisors(interface: Interface) -> list[Expr]:
@@ -154,8 +196,8 @@ def _divisors(interface: Interface) -> list[Expr]:
     return divisors_of((interface.score, interface.mask), params, interface.head_dim_qk)
 
 
-def _tensors(interface: Interface, kernel: Kernel) -> tuple[TensorView, ...]:
-    read = {buffer.name for buffer in kernel.buffers}
+def _tensors(interface: Interface, program: Program) -> tuple[TensorView, ...]:
+    read = {buffer.name for kernel in program.kernels for buffer in kernel.buffers}
     declared = [(t.name, t.shape, t.dtype) for t in interface.tensors]
     declared += [("head_gate", ("heads",), "f32")] if interface.head_gate else []
     return tuple(
@@ -173,7 +215,7 @@ def _tensors(interface: Interface, kernel: Kernel) -> tuple[TensorView, ...]:
 
 def _buffer(interface: Interface, buffer: Buffer) -> BufferView:
     """Strides in the order batch, heads, rows, features, whatever the tensor's layout."""
-    if interface.layout == "bshd" and buffer.name in ("q", "k", "v", "out"):
+    if interface.layout == "bshd" and buffer.dtype == "element":
         return BufferView(buffer.name, f"{buffer.name}.transpose(1, 2).stride()")
     return BufferView(buffer.name, f"{buffer.name}.stride()")
 
@@ -218,7 +260,7 @@ def _reaches(kernel: Kernel) -> tuple[str, ...]:
 def _accesses(kernel: Kernel) -> list[Load | Store]:
     found: list[Load | Store] = []
     for stmt in kernel.body:
-        lets = stmt.body if isinstance(stmt, Loop) else (stmt,)
+        lets = lets_in(stmt) if isinstance(stmt, Loop) else (stmt,)
         found += [let.value for let in lets if isinstance(let, Let) and isinstance(let.value, Load)]
         found += [stmt] if isinstance(stmt, Store) else []
     return found

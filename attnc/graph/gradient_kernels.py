@@ -12,11 +12,18 @@ from dataclasses import replace
 
 import networkx as nx
 
-from attnc.graph.kernels import phases_of
+from attnc.graph.derivative import differentiate
+from attnc.graph.kernels import group_results, phases_of
 from attnc.graph.operations import FEATURE_AXES, Dataflow, Input, KernelGraph
+from attnc.graph.recompute import choose_kept
 
 ROWS, KEYS = ("b", "g", "r", "q"), ("b", "g", "k")
 TILE = frozenset("qk")
+
+
+def add_backward(flow: Dataflow) -> Dataflow:
+    """Add gradients, what the forward keeps for them, and their kernels."""
+    return group_gradients(choose_kept(differentiate(flow)))
 
 
 def group_gradients(flow: Dataflow) -> Dataflow:
@@ -31,7 +38,7 @@ def group_gradients(flow: Dataflow) -> Dataflow:
         _kernel(flow, "backward_q", ROWS, by_rows),
         _kernel(flow, "backward_kv", KEYS, by_keys),
     )
-    return replace(flow, backward=kernels)
+    return replace(flow, kernels=group_results(flow), backward=kernels)
 
 
 def _cotangents(flow: Dataflow, graph: nx.DiGraph) -> tuple[str, ...]:

@@ -28,8 +28,9 @@ def group_results(flow: Dataflow) -> tuple[KernelGraph, ...]:
     by_grid: dict[tuple[str, ...], list[str]] = {}
     for name in results:
         by_grid.setdefault(_grid(flow, name), []).append(name)
+    written = {**flow.outputs, **{name: name for name in flow.kept}}
     return tuple(
-        KernelGraph("forward", grid, phases_of(flow, names), tuple(flow.outputs.items()))
+        KernelGraph("forward", grid, phases_of(flow, names), tuple(written.items()))
         for grid, names in by_grid.items()
     )
 
@@ -37,13 +38,12 @@ def group_results(flow: Dataflow) -> tuple[KernelGraph, ...]:
 def _results(flow: Dataflow) -> list[str]:
     """Reductions that an output needs, and the outputs, in order."""
     graph = flow.graph()
-    needed = set(flow.outputs.values())
-    for output in flow.outputs.values():
-        needed |= nx.ancestors(graph, output)
+    written = {*flow.outputs.values(), *flow.kept}
+    needed = written.union(*(nx.ancestors(graph, name) for name in written))
     return [
         name
         for name in flow.values
-        if name in needed and (_reduces_keys(flow, name) or name in flow.outputs.values())
+        if name in needed and (_reduces_keys(flow, name) or name in written)
     ]
 
 

@@ -37,6 +37,7 @@ from attnc.ir.nodes import (
     Stmt,
 )
 from attnc.ir.rebuild import prune
+from attnc.plan.gradients import plan_gradients
 from attnc.plan.interface import interface_of
 from attnc.plan.tiles import TilePlan
 from attnc.symbols import replaced, value_symbol
@@ -47,8 +48,8 @@ LOG_ROW_SUM = Symbol("log_row_sum", real=True)  # opaque, or sympy would write e
 
 def plan_program(flow: Dataflow) -> Program:
     """The naive program: every kernel of the dataflow as plain loops over tiles."""
-    kernels = tuple(_ForwardPlan(flow, graph).kernel() for graph in flow.kernels)
-    return Program(interface_of(flow), kernels)
+    forward = (_ForwardPlan(flow, graph).kernel() for graph in flow.kernels)
+    return Program(interface_of(flow), (*forward, *plan_gradients(flow)))
 
 
 class _ForwardPlan:
