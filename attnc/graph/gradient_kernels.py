@@ -14,7 +14,7 @@ import networkx as nx
 
 from attnc.graph.derivative import differentiate
 from attnc.graph.kernels import group_results, phases_of
-from attnc.graph.operations import FEATURE_AXES, Dataflow, Input, KernelGraph
+from attnc.graph.operations import FEATURE_AXES, Dataflow, Input, KernelGraph, Scatter
 from attnc.graph.recompute import choose_kept
 
 ROWS, KEYS = ("b", "g", "r", "q"), ("b", "g", "k")
@@ -31,14 +31,25 @@ def group_gradients(flow: Dataflow) -> Dataflow:
     graph = flow.graph()
     cotangents = _cotangents(flow, graph)
     rows = {name: name for name in cotangents if _is_row_value(flow, graph, name)}
-    by_keys = {f"grad_{leaf}": flow.gradients[leaf] for leaf in ("k", "v")}
-    by_rows = {f"grad_{leaf}": flow.gradients[leaf] for leaf in ("q",)}
+    given = {
+        f"grad_{leaf}": value
+        for leaf, value in flow.gradients.items()
+        if not isinstance(flow.values[value], Scatter)  # not built yet
+    }
+    by_keys = {name: value for name, value in given.items() if _is_summed_over(flow, value, "q")}
+    by_rows = {name: value for name, value in given.items() if _is_summed_over(flow, value, "k")}
     kernels = (
         _kernel(flow, "backward_rows", ROWS, rows),
-        _kernel(flow, "backward_q", ROWS, by_rows),
+        _kernel(flow, "backward_q", ROWS, {n: v for n, v in by_rows.items() if n not in by_keys}),
         _kernel(flow, "backward_kv", KEYS, by_keys),
     )
     return replace(flow, kernels=group_results(flow), backward=kernels)
+
+
+def _is_summed_over(flow: Dataflow, name: str, axis: str) -> bool:
+    """Whether a gradient has the other axis of a tile alone, or neither and `axis` is the keys'."""
+    axes = TILE & set(flow.values[name].axes)
+    return axes == TILE - {axis} or (axis == "k" and not axes)
 
 
 def _cotangents(flow: Dataflow, graph: nx.DiGraph) -> tuple[str, ...]:
@@ -62,4 +73,22 @@ def _is_row_value(flow: Dataflow, graph: nx.DiGraph, name: str) -> bool:
 def _kernel(
     flow: Dataflow, name: str, grid: tuple[str, ...], results: dict[str, str]
 ) -> KernelGraph:
-    return KernelGraph(name, grid, phases_of(flow, list(results.values())), tuple(results.items()))
+    """A kernel, with what it reduces on the way from tiles to its results."""
+    graph = flow.graph()
+    made_before = {value for value in flow.values if _is_row_value(flow, graph, value)}
+    on_the_way = {
+        value
+        for result in results.values()
+        for value in nx.ancestors(graph, result) - made_before
+        if not TILE <= set(flow.values[value].axes) and _reads_tiles(flow, graph, value)
+    }
+    names = [v for v in flow.values if v in on_the_way or v in results.values()]
+    return KernelGraph(name, grid, phases_of(flow, names), tuple(results.items()))
+
+
+def _reads_tiles(flow: Dataflow, graph: nx.DiGraph, name: str) -> bool:
+    """Whether a value is made of cotangents of tiles."""
+    return any(
+        TILE <= set(flow.values[other].axes) and other in _cotangents(flow, graph)
+        for other in nx.ancestors(graph, name)
+    )

@@ -29,8 +29,8 @@ _EVERYWHERE: frozenset[type[Node]] = frozenset({Let, Loop, Rounds, Piece, Store,
 _DECLARED = _EVERYWHERE | {Contract, Reduce}
 
 ALLOWED: dict[Level, frozenset[type[Node]]] = {
-    Level.NAIVE: _DECLARED,
-    Level.STREAMED: _DECLARED | {Collapse},  # a column test: does any row of the tile see the key?
+    Level.NAIVE: _DECLARED | {Collapse},  # of what a loop has summed
+    Level.STREAMED: _DECLARED | {Collapse},  # and a column test: does any row see the key?
     Level.READY: _EVERYWHERE | {Start, Update, Dot, Collapse, Fill},
 }
 

@@ -10,9 +10,10 @@ from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
 from attnc.graph.operations import Dataflow, Gather, Input
-from attnc.ir.nodes import Axis, Buffer
+from attnc.ir.nodes import BLOCK_Q, Axis, Buffer
 from attnc.ir.position_ranges import KNOWN, Range
 from attnc.ranges import bounds
+from attnc.symbols import FloorDiv
 
 BATCH, HEADS = (
     Symbol("batch", integer=True, nonnegative=True),
@@ -20,6 +21,7 @@ BATCH, HEADS = (
 )
 KV_HEADS = Symbol("kv_heads", integer=True, positive=True)
 D_IDX, E_IDX = (Symbol(name, integer=True, nonnegative=True) for name in ("d_idx", "e_idx"))
+Q_BLOCK = Symbol("q_block", integer=True, nonnegative=True)
 DIMS: dict[
     str, tuple[str, Expr, Expr]
 ] = {  # dimension of a declared tensor: stride name, extent, index in step
@@ -33,6 +35,7 @@ ALWAYS_INSIDE = {
     (symbols.b, BATCH),
     (symbols.h, HEADS),
     (symbols.h_kv, KV_HEADS),
+    (Q_BLOCK, FloorDiv(symbols.q_len + BLOCK_Q - 1, BLOCK_Q)),
 }
 
 
@@ -110,6 +113,7 @@ def positions_of(buffer: Buffer) -> tuple[Expr, ...]:
     by_dim = {
         "b": symbols.b,
         "h": symbols.h_kv if keys else symbols.h,
+        "block": Q_BLOCK,
         "q": symbols.q_idx,
         "k": symbols.kv_idx,
         "d": D_IDX,

@@ -10,6 +10,7 @@ whose lse is -inf, is taken against 0: every pair of it is hidden or has t = -in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -28,10 +29,11 @@ from attnc.graph.operations import (
     Map,
 )
 from attnc.ir.functions import Anchor
-from attnc.ir.nodes import Formula, Kernel, Let, Reduce, Rounds, Stmt
+from attnc.ir.nodes import Buffer, Collapse, Formula, Kernel, Let, Reduce, Rounds, Stmt
 from attnc.ir.rebuild import prune, reads_of, substitution
+from attnc.plan import buffers
 from attnc.plan.tiles import TilePlan
-from attnc.symbols import value_symbol
+from attnc.symbols import Where, value_symbol
 
 MEMBER = Symbol("member", integer=True, nonnegative=True)  # a query head of the group
 SHARING = "every query head that shares these keys"
@@ -62,7 +64,10 @@ class _GradientPlan:
             reduction, lets = self._result(name)
             reductions += reduction
             after += lets
-        after += [tiles.store(buffer, value) for buffer, value in self.graph.results]
+        for buffer, value in self.graph.results:
+            if buffer not in tiles.buffers:
+                tiles.buffers[buffer] = self._parts(buffer, value)
+            after.append(tiles.store(buffer, value))
         still = [let for let in tiles.lets.values() if tiles.walked not in let.axes]
         body = [*tiles.positions(), *self._loops(still, reductions), *after]
         made = tuple(tiles.buffers.values())
@@ -94,34 +99,74 @@ class _GradientPlan:
                 expr = change(let.value.expr)
                 self.tiles.lets[name] = Let(let.name, Formula(expr), let.axes, let.dtype, let.note)
 
+    def _parts(self, name: str, value: str) -> Buffer:
+        """A program's share of a gradient that is summed over programs afterwards."""
+        held = self.tiles.held
+        heads = buffers.HEADS if held == "q" else buffers.KV_HEADS
+        last, extent = (
+            (held, self.tiles.axis(held).size)
+            if held in self.flow.values[value].axes
+            else ("block", self.tiles.grid()[0].extent)
+        )
+        meaning = "a program's share of the gradient"
+        sizes = (buffers.BATCH, heads, extent)
+        return Buffer(name, ("b", "h", last), sizes, "f32", "output", meaning)
+
     def _result(self, name: str) -> tuple[list[Reduce], list[Let]]:
         """What the loop sums for a result, and the result after the loop."""
         operation = self.flow.values[name]
-        axes = self.tiles.along(name, operation.axes)
         match operation:
-            case WholeContract(operands) if self._is_walked(operands):
-                return self._sum(name, operands, axes)
+            case WholeContract(operands):
+                return self._sum(name, operands, operation.axes)
             case Map(formula):
+                axes = self.tiles.along(name, operation.axes)
                 return [], [Let(name, Formula(cast(Expr, formula)), axes)]
             case _:
                 raise NotImplementedError(f"{name} = {operation} in {self.graph.name}")
 
-    def _is_walked(self, operands: tuple[str, ...]) -> bool:
-        return any(self.tiles.walked in self.flow.values[name].axes for name in operands)
-
     def _sum(
         self, name: str, operands: tuple[str, ...], axes: tuple[str, ...]
     ) -> tuple[list[Reduce], list[Let]]:
+        """A sum over what is walked; over what is held as well where the result lacks it.
+
+        Over batch entries and heads it is the program's share alone.
+        """
+        tiles = self.tiles
         element, where = self._written_out(operands)
-        outside, inside = factors_along(element, self.tiles.walked, self._varies())
-        shown = self.tiles.in_range(where)
-        total = name if outside == 1 else f"{name}_sum"
-        note = self.tiles.mask_note() if where != true else ""
-        reduction = Reduce(
-            total, "sum", self.tiles.walked, inside, axes, Integer(0), shown, note=note
-        )
-        scaled = Let(name, Formula(outside * value_symbol(total)), axes)
-        return [reduction], [] if outside == 1 else [scaled]
+        read = {axis for operand in operands for axis in self.flow.values[operand].axes}
+        left = [axis for axis in ("d", "e", tiles.held) if axis in read and axis not in axes]
+        inner = tiles.along(name, {*axes, *left})
+        terms = f"{name}_terms" if left else name
+        reductions: list[Reduce] = []
+        outside = element
+        if tiles.walked in read:
+            outside, inside = factors_along(element, tiles.walked, self._varies())
+            total = terms if outside == 1 else f"{name}_sum"
+            note = tiles.mask_note() if where != true else ""
+            shown = tiles.in_range(where)
+            reductions = [
+                Reduce(total, "sum", tiles.walked, inside, inner, Integer(0), shown, note=note)
+            ]
+            outside *= value_symbol(total)
+        made = outside == value_symbol(terms)
+        lets = [] if made else [Let(terms, Formula(outside), inner)]
+        return reductions, [*lets, *self._collapsed(name, terms, inner, left)]
+
+    def _collapsed(
+        self, name: str, terms: str, axes: tuple[str, ...], over: list[str]
+    ) -> Iterator[Let]:
+        """Sum terms over axes that the program holds; rows past the end add nothing."""
+        for axis_name in over:
+            axis = self.tiles.axis(axis_name)
+            rest = tuple(axis for axis in axes if axis != axis_name)
+            if axis.role == "rows":
+                exists = Where(axis.index < axis.size, value_symbol(terms), Integer(0))
+                terms = f"{name}_existing"
+                yield Let(terms, Formula(exists), axes)
+            last = axis_name == over[-1]
+            summed = name if last else f"{name}_{axis_name}"
+            yield Let(summed, Collapse("sum", terms, axis_name), rest)
+            terms, axes = summed, rest
 
     def _varies(self) -> dict[str, frozenset[str]]:
         """Along which axes a name varies; what is the query head's own moves with the loops."""
@@ -138,9 +183,10 @@ class _GradientPlan:
         where: Boolean = true
         for name in operands:
             operation = self.flow.values[name]
-            if isinstance(operation, Map):
+            let = self.tiles.lets.get(name)
+            if let is not None and isinstance(operation, Map) and isinstance(let.value, Formula):
                 where = cast(Boolean, And(where, operation.where))
-                product *= self._split(name, cast(Expr, operation.formula))
+                product *= self._split(name, cast(Expr, let.value.expr))
             else:
                 product *= value_symbol(self.tiles.label(name))
         return product, where
