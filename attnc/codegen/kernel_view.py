@@ -21,7 +21,7 @@ TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One statement of the kernel's text; `kind` is line, blank, comment or loop."""
+    """One statement of the kernel's text; `kind` is line, blank, comment or block."""
 
     kind: str
     text: str = ""
@@ -161,6 +161,13 @@ class _View:
                 yield Line("line", f"{name} = {text}")
 
     def _store(self, store: Store) -> Iterator[Line]:
+        lines = tuple(self._written(store))
+        if self.kernel.buffer(store.buffer).optional:
+            yield Line("block", f"if {store.buffer}_ptr is not None:", "", lines)
+        else:
+            yield from lines
+
+    def _written(self, store: Store) -> Iterator[Line]:
         name = self.text.names[store.value]
         place = self.values.address(store, name.axes)
         for setup_name, text in place.setup:
@@ -177,7 +184,7 @@ class _View:
         loads = [let for let in loop.body if isinstance(let.value, Load)]
         setup = [line for let in loads for line in self._setup(let)]
         before, head, hop = self._ranges_of(loop.pieces)
-        walk = Line("loop", head, "", (*hop, *self._visit(loop)))
+        walk = Line("block", head, "", (*hop, *self._visit(loop)))
         if loop.rounds is None:
             yield from setup
             yield Line("blank")
@@ -194,7 +201,7 @@ class _View:
             rounds = (
                 f"for {loop.rounds.index} in range(0, {self.text.over(loop.rounds.count, ())}):"
             )
-            yield Line("loop", rounds, "", (*lets, *inside, walk))
+            yield Line("block", rounds, "", (*lets, *inside, walk))
         yield Line("blank")
 
     def _visit(self, loop: Loop) -> Iterator[Line]:

@@ -15,7 +15,7 @@ from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
 from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.divisors import divisors_of
-from attnc.ir.interface import Interface
+from attnc.ir.interface import GradientArgument, Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
 from attnc.ir.rebuild import lets_in
 from attnc.notation import plain
@@ -90,6 +90,15 @@ class ResultView:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientView:
+    """A gradient: its operand, the tensor that a kernel writes, and how shares are summed."""
+
+    operand: str
+    result: ResultView
+    total: str  # an expression over the tensor's name
+
+
+@dataclass(frozen=True, slots=True)
 class ReferenceView:
     """What the dense reference prints: the formulas as PyTorch, and what they need."""
 
@@ -115,7 +124,7 @@ class ModuleView:
     divisors: tuple[DivisorView, ...]
     divisor_params: tuple[str, ...]  # what the divisors speak of
     results: tuple[ResultView, ...]  # of the forward
-    gradients: tuple[ResultView, ...]
+    gradients: tuple[GradientView, ...]
     between: tuple[ResultView, ...]  # what one kernel of the backward makes for another
     path: str
     shapes: Mapping[str, str]
@@ -152,7 +161,7 @@ def view_module(program: Program) -> ModuleView:
         divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
         divisor_params=tuple(p.name for p in interface.params if p.name in names_in(*divisors)),
         results=tuple(_result(interface, b) for b in forward.buffers if b.role == "output"),
-        gradients=tuple(one for one in made if one.name.startswith("grad_")),
+        gradients=tuple(_gradient(interface, g, made) for g in interface.gradients),
         between=tuple(one for one in made if not one.name.startswith("grad_")),
         path=path_text(interface.spec_path),
         shapes=_shapes(interface),
@@ -184,11 +193,41 @@ def _launch(kernel: Kernel, program: Program) -> LaunchView:
 
 def _result(interface: Interface, buffer: Buffer) -> ResultView:
     """A result in the layout of the call."""
-    dims = [str(size) for size in buffer.sizes]
+    dims = [_size_text(size) for size in buffer.sizes]
     if interface.layout == "bshd" and buffer.dtype == "element":
         dims[1], dims[2] = dims[2], dims[1]
     dtype = "" if buffer.dtype == "element" else TORCH_DTYPES[buffer.dtype]
     return ResultView(buffer.name, f"({', '.join(dims)})", dtype)
+
+
+def _size_text(size: Expr) -> str:
+    """A size as Python; a number of tiles as the launcher's."""
+    if isinstance(size, FloorDiv):
+        tile = size.args[1]
+        return f"triton.cdiv({size.args[0] - tile + 1}, {str(tile).lower()})"
+    return str(size)
+
+
+def _gradient(
+    interface: Interface, gradient: GradientArgument, made: list[ResultView]
+) -> GradientView:
+    """Shares are summed over what the operand lacks, and stand in the order of its dimensions."""
+    result = next(one for one in made if one.name == gradient.buffer)
+    if not gradient.shares:
+        return GradientView(gradient.operand, result, gradient.buffer)
+    b, h, last = gradient.shares
+    total, dims = gradient.buffer, [b, h, last]
+    if "g" in gradient.dims and last != "k":
+        total += f".unflatten(1, (-1, {interface.group}))"
+        dims = [b, "g", "member", last]
+    elif last == "k":
+        dims = [b, "g", last]
+    lacked = [i for i, dim in enumerate(dims) if dim not in gradient.dims]
+    total += f".sum({tuple(lacked)})" if lacked else ""
+    left = [dim for dim in dims if dim in gradient.dims]
+    order = tuple(left.index(dim) for dim in gradient.dims)
+    total += "" if order == tuple(sorted(order)) else f".permute({order})"
+    return GradientView(gradient.operand, result, f"{total}.to({gradient.operand}.dtype)")
 
 
 def _divisors(interface: Interface) -> list[Expr]:
@@ -215,9 +254,11 @@ def _tensors(interface: Interface, program: Program) -> tuple[TensorView, ...]:
 
 def _buffer(interface: Interface, buffer: Buffer) -> BufferView:
     """Strides in the order batch, heads, rows, features, whatever the tensor's layout."""
-    if interface.layout == "bshd" and buffer.dtype == "element":
-        return BufferView(buffer.name, f"{buffer.name}.transpose(1, 2).stride()")
-    return BufferView(buffer.name, f"{buffer.name}.stride()")
+    turned = ".transpose(1, 2)" if interface.layout == "bshd" and buffer.dtype == "element" else ""
+    strides = f"{buffer.name}{turned}.stride()"
+    if buffer.optional:
+        strides += f" if {buffer.name} is not None else {(0,) * len(buffer.dims)}"
+    return BufferView(buffer.name, strides)
 
 
 def _shapes(interface: Interface) -> dict[str, str]:

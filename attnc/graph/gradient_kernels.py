@@ -34,7 +34,7 @@ def group_gradients(flow: Dataflow) -> Dataflow:
     given = {
         f"grad_{leaf}": value
         for leaf, value in flow.gradients.items()
-        if not isinstance(flow.values[value], Scatter)  # not built yet
+        if not isinstance(flow.values[value], Scatter) and flow.values[value].axes  # not built yet
     }
     by_keys = {name: value for name, value in given.items() if _is_summed_over(flow, value, "q")}
     by_rows = {name: value for name, value in given.items() if _is_summed_over(flow, value, "k")}

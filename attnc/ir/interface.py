@@ -31,6 +31,20 @@ class ParamArgument:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientArgument:
+    """What the backward gives for an operand of the call.
+
+    buffer: what a kernel writes.  shares: its dimensions where programs write shares of it (b, h,
+    then q, k or block); they are summed over what `dims`, the operand's own, lack.
+    """
+
+    operand: str
+    buffer: str
+    dims: tuple[str, ...] = ()  # of b, h, g, q, k
+    shares: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """How a kernel is tiled on a device class."""
 
@@ -73,6 +87,7 @@ class Interface:
     outputs: tuple[str, ...]
     head_gate: bool
     backward: bool
+    gradients: tuple[GradientArgument, ...]
     schedules: tuple[ScheduleRow, ...]
 
     @property

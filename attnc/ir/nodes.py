@@ -92,6 +92,7 @@ class Buffer(Node):
     dtype: str  # element | f32 | f16 | bf16 | i32 | i64 | i1   (element: that of q, k, v)
     role: str  # input | output
     meaning: str
+    optional: bool = False  # an output that a call may not ask for
 
 
 @dataclass(frozen=True, slots=True)

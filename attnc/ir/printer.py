@@ -131,7 +131,8 @@ def _buffer(node: Buffer) -> Iterator[str]:
     # a broken program must print as well: it is what a bug note shows
     pairs = zip_longest(node.dims, map(formula_text, node.sizes), fillvalue="?")
     sizes = ", ".join(f"{dim}: {size}" for dim, size in pairs)
-    yield f"{node.role} {node.name}[{sizes}] {node.dtype}{_remark(node.meaning)}"
+    role = f"optional {node.role}" if node.optional else node.role
+    yield f"{role} {node.name}[{sizes}] {node.dtype}{_remark(node.meaning)}"
 
 
 @_lines.register

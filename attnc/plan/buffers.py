@@ -69,7 +69,10 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         Buffer("grad_v", (*by_key, "e"), (*keys, dv), "element", "output", "gradient of v"),
     ]
     return tuple(
-        replace(buffer, role="output" if buffer.name in written else "input") for buffer in made
+        replace(buffer, role="output", optional=buffer.name.startswith("grad_"))
+        if buffer.name in written
+        else replace(buffer, role="input")
+        for buffer in made
     )
 
 

@@ -110,7 +110,7 @@ class _GradientPlan:
         )
         meaning = "a program's share of the gradient"
         sizes = (buffers.BATCH, heads, extent)
-        return Buffer(name, ("b", "h", last), sizes, "f32", "output", meaning)
+        return Buffer(name, ("b", "h", last), sizes, "f32", "output", meaning, optional=True)
 
     def _result(self, name: str) -> tuple[list[Reduce], list[Let]]:
         """What the loop sums for a result, and the result after the loop."""

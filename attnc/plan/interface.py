@@ -6,7 +6,14 @@ from dataclasses import replace
 
 from attnc.graph.forward import DTYPES
 from attnc.graph.operations import Dataflow
-from attnc.ir.interface import Interface, ParamArgument, Schedule, ScheduleRow, TensorArgument
+from attnc.ir.interface import (
+    GradientArgument,
+    Interface,
+    ParamArgument,
+    Schedule,
+    ScheduleRow,
+    TensorArgument,
+)
 from attnc.plan.schedule import default_schedules, score_bytes
 
 
@@ -34,8 +41,30 @@ def interface_of(flow: Dataflow) -> Interface:
         outputs=spec.outputs,
         head_gate=spec.head_gate,
         backward=spec.backward,
+        gradients=_gradients(flow),
         schedules=_schedules(flow),
     )
+
+
+DIM_OF = {"batch": "b", "heads": "h", "kv_heads": "g", "q_len": "q", "kv_len": "k"}
+
+
+def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
+    """What the kernels of the backward write, operand by operand."""
+    shapes = {tensor.name: tensor.shape for tensor in flow.spec.tensors} | {"head_gate": ("heads",)}
+    found: list[GradientArgument] = []
+    for graph in flow.backward:
+        held = "q" if "q" in graph.grid else "k"
+        for buffer, value in graph.results:
+            operand = buffer.removeprefix("grad_")
+            if operand in ("q", "k", "v"):
+                found.append(GradientArgument(operand, buffer))
+            elif operand in flow.gradients and buffer != operand:
+                dims = tuple(DIM_OF[str(dim)] for dim in shapes.get(operand, ()))
+                last = held if held in flow.values[value].axes else "block"
+                found.append(GradientArgument(operand, buffer, dims, ("b", "h", last)))
+    order = ("q", "k", "v", *shapes)
+    return tuple(sorted(found, key=lambda one: order.index(one.operand)))
 
 
 def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:

@@ -85,6 +85,7 @@ def attention_spec(
         outputs=("lse",),
         fp32_dot="ieee",
         backward=False,
+        gradients=(),
         params=tuple(Param(p.name, p.kind, p.default) for p in params),
         tensors=(),
         head_gate=False,
