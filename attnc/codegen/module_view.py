@@ -19,7 +19,7 @@ from attnc.ir.interface import GradientArgument, Interface
 from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
 from attnc.ir.rebuild import lets_in
 from attnc.notation import plain
-from attnc.symbols import names_in
+from attnc.symbols import FloorDiv, arguments, names_in
 
 TORCH_DTYPES = {
     "f32": "torch.float32",
@@ -203,8 +203,8 @@ def _result(interface: Interface, buffer: Buffer) -> ResultView:
 def _size_text(size: Expr) -> str:
     """A size as Python; a number of tiles as the launcher's."""
     if isinstance(size, FloorDiv):
-        tile = size.args[1]
-        return f"triton.cdiv({size.args[0] - tile + 1}, {str(tile).lower()})"
+        whole, tile = arguments(size)
+        return f"triton.cdiv({whole - tile + 1}, {str(tile).lower()})"
     return str(size)
 
 
