@@ -11,6 +11,10 @@ Each forward value v has two bits: need(v), the backward reads it, and made(v), 
 The cut is the cheapest choice, exactly.  Time alone would keep the weights at many sizes; the limit
 finds FlashAttention: what is kept takes no more bytes than q, k, v and the outputs together, at the
 nominal sizes.  It enters as a price for each byte, the least that meets it.
+
+At short nominal lengths it might also keep a tile of q and k, or sum over keys a second time.  The
+kernels do neither, whatever it costs: the lengths of a call are free, a sum that streams has no
+such tile to store, and a sum made again would be a pass of its own.
 Source: Chen et al. 2016, arXiv:1604.06174, for the question; the cut is project selection.
 """
 
@@ -23,6 +27,7 @@ import networkx as nx
 from attnc.graph.costs import budget, making_price, moving_price, stored_bytes
 from attnc.graph.operations import Dataflow, Gather, Input
 
+TILE = frozenset("qk")
 ROUNDS = 40  # of doubling, then of bisection: a price is known to one part in a million
 
 
@@ -78,6 +83,18 @@ def plan_keeping(flow: Dataflow) -> Plan:
     return Plan(problem.choices(kept), limit, high)
 
 
+def may_keep(flow: Dataflow, name: str) -> bool:
+    """Whether the forward can write a value: no tile of q and k."""
+    return not TILE <= set(flow.values[name].axes)
+
+
+def may_make(flow: Dataflow, name: str) -> bool:
+    """Whether the backward can make a value again: no sum of tiles of q and k."""
+    return not may_keep(flow, name) or not any(
+        TILE <= set(flow.values[operand].axes) for operand in flow.operands(name)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Problem:
     flow: Dataflow
@@ -113,10 +130,14 @@ class _Problem:
         network = nx.DiGraph()
         network.add_nodes_from(("source", "sink"))
         for name in self.primal:
-            extra = 0 if name in self.outputs else round(price * stored_bytes(self.flow, name))
             need, made = ("need", name), ("made", name)
-            network.add_edge(need, made, capacity=self.keeping(name) + extra)
-            network.add_edge(made, "sink", capacity=making_price(self.flow, name))
+            extra = 0 if name in self.outputs else round(price * stored_bytes(self.flow, name))
+            network.add_edge(need, made)
+            network.add_edge(made, "sink")
+            if may_keep(self.flow, name):
+                network.edges[need, made]["capacity"] = self.keeping(name) + extra
+            if may_make(self.flow, name):
+                network.edges[made, "sink"]["capacity"] = making_price(self.flow, name)
             network.add_edge(made, need)
             for operand in self.flow.operands(name):
                 if operand in self.primal:

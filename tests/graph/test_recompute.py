@@ -6,11 +6,13 @@ from itertools import combinations
 
 import pytest
 
+from attnc.graph import recompute
 from attnc.graph.costs import making_price, stored_bytes
 from attnc.graph.derivative import differentiate
-from attnc.graph.recompute import Plan, _Problem, plan_keeping
+from attnc.graph.recompute import Plan, _Problem, may_keep, may_make, plan_keeping
 from tests.graph.test_derivative import BODIES, flow_of
 
+FORBIDDEN = 10**30
 LONG = "sizes: {batch: 2, q_len: 4096, kv_len: 4096}\n"
 
 
@@ -29,9 +31,29 @@ def test_what_is_kept_of_a_gated_head_is_the_sum_before_the_gate() -> None:
     assert plan.kept == ("lse", "ungated")
 
 
-def test_short_sequences_may_keep_more_within_the_limit() -> None:
-    plan = plan_of("sizes: {q_len: 16, kv_len: 16}")
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_at_ordinary_sizes_the_price_alone_decides_what_the_kernels_can_do(
+    body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = plan_of(f"{LONG}head_dim: 128\n{body}")
+    for rule in ("may_keep", "may_make"):
+        monkeypatch.setattr(recompute, rule, lambda *_: True)
+    assert plan_of(f"{LONG}head_dim: 128\n{body}").kept == bound.kept
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_few_keys_sum_nothing_a_second_time(body: str) -> None:
+    flow = differentiate(flow_of(f"sizes: {{batch: 64, q_len: 4096, kv_len: 16}}\n{body}"))
+    made = [choice.name for choice in plan_keeping(flow).choices if not choice.kept]
+    assert all(may_make(flow, name) for name in made)
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_short_sequences_keep_nothing_that_grows_with_both_lengths(body: str) -> None:
+    flow = differentiate(flow_of(f"sizes: {{q_len: 16, kv_len: 16}}\n{body}"))
+    plan = plan_keeping(flow)
     assert sum(c.size for c in plan.choices if c.kept and c.name != "out") <= plan.limit
+    assert not [name for name in plan.kept if {"q", "k"} <= set(flow.values[name].axes)]
 
 
 @pytest.mark.parametrize("body", ["", "score: softcap(score, 50)", "head_gate: true"])
@@ -56,8 +78,8 @@ def cost(problem: _Problem, kept: frozenset[str], price: float) -> int:
             continue
         if name in kept:
             extra = 0 if name in problem.outputs else round(price * stored_bytes(flow, name))
-            total += problem.keeping(name) + extra
+            total += problem.keeping(name) + extra if may_keep(flow, name) else FORBIDDEN
         else:
-            total += making_price(flow, name)
+            total += making_price(flow, name) if may_make(flow, name) else FORBIDDEN
             needed |= set(flow.operands(name)) & set(problem.primal)
     return total
