@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-from attnc import symbols
 from attnc.ir.formula_text import formula_text
 from attnc.ir.functions import without_wide
 from attnc.ir.interface import Interface
@@ -13,6 +12,7 @@ from attnc.notation import plain
 from attnc.symbols import names_in
 
 WIDTH = 108
+AXIS_WORDS = {"q": "queries", "k": "keys"}
 
 
 def header_lines(program: Program) -> tuple[str, ...]:
@@ -21,8 +21,9 @@ def header_lines(program: Program) -> tuple[str, ...]:
     lines = [*textwrap.wrap(interface.doc, WIDTH), ""] if interface.doc else []
     lines += ["This file needs only torch and triton, and belongs to whoever generated it.", ""]
     lines += [*_meaning(interface), ""]
-    for kernel in program.kernels:
-        lines += _derived(kernel)
+    lines += _gradients(interface)
+    for derived, kernels in _by_text(program.kernels).items():
+        lines += [f"{_visits(kernels)}:", *derived]
     return tuple(harmless(line) for line in lines)
 
 
@@ -51,24 +52,22 @@ def _meaning(interface: Interface) -> list[str]:
     q_row, k_row = ("b, h, q_idx", f"b, {key_head}, kv_idx")
     if interface.layout == "bshd":
         q_row, k_row = ("b, q_idx, h", f"b, kv_idx, {key_head}")
-    logits = "score" if interface.score == symbols.score else "logits"
     lines = [
         "What it computes, for batch entry b, query head h, query q_idx, key kv_idx:",
         f"    score   = scale * sum over d of q[{q_row}, d] * k[{k_row}, d]"
         f"      scale = {plain(interface.scale)} by default",
+        f"    logits  = {plain(interface.score)}",
+        f"    visible = {plain(interface.mask)}",
     ]
-    if logits == "logits":
-        lines.append(f"    logits  = {plain(interface.score)}")
-    lines.append(f"    visible = {plain(interface.mask)}")
     if "q_pos" in names_in(interface.mask, interface.score):
         lines.append(
             "    q_pos   = q_idx + kv_len - q_len        "
             "the position of a query when the queries are the last keys"
         )
-    lines.append(f"    out     = sum over visible keys of exp({logits} - lse) * v[{k_row}]")
+    lines.append(f"    out     = sum over visible keys of exp(logits - lse) * v[{k_row}]")
     if interface.head_gate:
         lines.append("    out     is multiplied by head_gate[h]")
-    lines.append(f"    lse     = natural log of the sum over visible keys of exp({logits})")
+    lines.append("    lse     = natural log of the sum over visible keys of exp(logits)")
     lines.append(
         "A query that sees no key gives out 0 and lse -inf.  "
         "What lies in keys hidden from every query never matters."
@@ -76,15 +75,44 @@ def _meaning(interface: Interface) -> list[str]:
     return lines
 
 
+def _gradients(interface: Interface) -> list[str]:
+    """How the gradients are made, and of what."""
+    if not interface.gradients:
+        return []
+    return [
+        f"Gradients, from {' and '.join(interface.kept)} as the forward wrote them; "
+        "all else is made again:",
+        *(f"    {line}" for line in interface.derivation),
+        "",
+    ]
+
+
+def _by_text(kernels: tuple[Kernel, ...]) -> dict[tuple[str, ...], list[Kernel]]:
+    """Kernels by the tile ranges that the mask led to, those that walk anything."""
+    found: dict[tuple[str, ...], list[Kernel]] = {}
+    for kernel in kernels:
+        if derived := _derived(kernel):
+            found.setdefault(tuple(derived), []).append(kernel)
+    return found
+
+
+def _visits(kernels: list[Kernel]) -> str:
+    """What the kernels hold and what they walk."""
+    axis = {axis.role: AXIS_WORDS.get(axis.name, "") for axis in kernels[0].axes}
+    names = ", ".join(kernel.name for kernel in kernels)
+    return f"Which {axis['columns']} a tile of {axis['rows']} visits ({names})"
+
+
 def _derived(kernel: Kernel) -> list[str]:
-    """The tile ranges that the mask led to."""
-    lines = ["Which keys a tile of queries visits:"]
+    """The tile ranges of a kernel that has any."""
+    lines: list[str] = []
+    given = {"h_kv", *(str(axis.first) for axis in kernel.axes)}
     for stmt in kernel.body:
         if (
             isinstance(stmt, Let)
             and isinstance(stmt.value, Formula)
             and not stmt.axes
-            and stmt.name not in ("h_kv", "q_first")
+            and stmt.name not in given
             and _is_range(stmt, kernel)
         ):
             lines.append(

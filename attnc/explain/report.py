@@ -8,6 +8,7 @@ from typing import Any
 
 from attnc.explain.contracts import contracts, lints
 from attnc.explain.costs import attention_matrix_table, caches_of, costs_of
+from attnc.explain.gradients import gradients_of
 from attnc.explain.masks import valued
 from attnc.explain.pictures import Picture, draw, tile_map
 from attnc.explain.situation import Situation, example_rule
@@ -20,8 +21,9 @@ from attnc.explain.tiles import (
     tensors_in_ranges,
 )
 from attnc.ir.formula_text import formula_text
+from attnc.ir.functions import without_wide
 from attnc.ir.interface import Schedule
-from attnc.ir.nodes import Kernel, Loop, Program
+from attnc.ir.nodes import Formula, Kernel, Loop, Program, Value
 from attnc.ir.printer import print_value
 from attnc.notation import plain
 from attnc.spec.blocks import BLOCKS
@@ -63,6 +65,7 @@ def explain(
             "schedule": {"device": device, **asdict(schedule)},
             "strategy": strategy(kernel),
         },
+        "gradients": gradients_of(spec),
         "tiles": {**_tiles(tiles, needed), "example_contents": _made_up(spec, decide)},
         "tile_map": tile_map(tiles, -(-situation.kv_len // schedule.block_kv)),
         "picture": _picture(small_picture(spec, situation)),
@@ -137,15 +140,15 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "grid": {str(dim.index): formula_text(dim.extent) for dim in kernel.grid},
-        "where": {let.name: print_value(let.value) for let in lets},
+        "where": {let.name: _plain(let.value) for let in lets},
         "loops": [
             {
                 "axis": stmt.axis,
                 "note": stmt.note,
                 "pieces": [
                     {
-                        "start": formula_text(piece.start),
-                        "stop": formula_text(piece.stop),
+                        "start": formula_text(without_wide(piece.start)),
+                        "stop": formula_text(without_wide(piece.stop)),
                         "masked": piece.masked,
                     }
                     for piece in stmt.pieces
@@ -155,6 +158,11 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
             if isinstance(stmt, Loop)
         ],
     }
+
+
+def _plain(value: Value) -> str:
+    """A scalar's value; in which width it is counted is no news to a reader."""
+    return print_value(Formula(without_wide(value.expr)) if isinstance(value, Formula) else value)
 
 
 def _tiles(tiles: TileCount, needed: Needed | None) -> dict[str, Any]:

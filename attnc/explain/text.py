@@ -19,6 +19,7 @@ def explanation_text(facts: Facts) -> str:
         "contracts": _pairs(facts["contracts"]),
         "mask": _picture(facts["picture"]),
         "plan": _plan(facts["plan"]),
+        "gradients": _gradients(facts["gradients"]),
         "tiles": _tiles(facts),
         "cost of one forward call": _costs(facts),
         "memory": _memory(facts),
@@ -78,6 +79,42 @@ def _plan(plan: Facts) -> Iterator[str]:
             for piece in loop["pieces"]:
                 kind = "with the mask" if piece["masked"] else "without mask code"
                 yield f"        from {piece['start']} to {piece['stop']}, {kind}"
+
+
+def _gradients(found: Facts | None) -> Iterator[str]:
+    if found is None:
+        yield "none: the spec says `backward: false`"
+        return
+    yield f"of {', '.join(found['of'])}; the derivation, masked where `visible` says so:"
+    yield from (f"    {line}" for line in found["formulas"])
+    sizes = found["sizes"]
+    yield (
+        f"what the forward keeps for them, chosen at batch {sizes['batch']}, {sizes['q_len']} "
+        f"queries, {sizes['kv_len']} keys"
+    )
+    yield (
+        f"limit: {costs.size(found['limit_bytes'])} beyond the outputs, as much as q, k, v and the "
+        f"outputs; price of a byte {found['price_ps_per_byte']:.3g} ps"
+    )
+    yield f"    {'value':<20} {'bytes':>9} {'keep':>13} {'make again':>13}"
+    for value in found["values"]:
+        choice = "kept" if value["kept"] else "made again"
+        choice += ", an output anyway" if value["kept"] and value["is_output"] else ""
+        yield (
+            f"    {value['name']:<20} {costs.size(value['bytes']):>9} "
+            f"{_time(value['keeping_us'], value['may_keep']):>13} "
+            f"{_time(value['making_us'], value['may_make']):>13}  {choice}"
+        )
+    yield (
+        "(in brackets: what no kernel does; a tile of queries and keys is never kept, "
+        "a sum of such tiles never made again)"
+    )
+
+
+def _time(microseconds: float, is_open: bool) -> str:
+    """A time of the cost model, in brackets where there is no such choice."""
+    text = f"{microseconds:.2f} us"
+    return text if is_open else f"({text})"
 
 
 def _schedule(schedule: Facts) -> str:

@@ -35,7 +35,8 @@ ROUNDS = 40  # of doubling, then of bisection: a price is known to one part in a
 class Choice:
     """One forward value that the backward needs: kept or made again, and what each would cost.
 
-    size: bytes if kept.  keeping, making: picoseconds, before the price of bytes.
+    size: bytes if kept.  keeping, making: picoseconds, before the price of bytes.  may_keep,
+    may_make: what the kernels can do.
     """
 
     name: str
@@ -43,6 +44,8 @@ class Choice:
     size: int
     keeping: int
     making: int
+    may_keep: bool
+    may_make: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,8 @@ class _Problem:
                 stored_bytes(self.flow, name),
                 self.keeping(name),
                 making_price(self.flow, name),
+                may_keep(self.flow, name),
+                may_make(self.flow, name),
             )
             for name in self.primal
             if name in needed

@@ -88,6 +88,8 @@ class Interface:
     head_gate: bool
     backward: bool
     gradients: tuple[GradientArgument, ...]
+    kept: tuple[str, ...]  # what the forward writes for them
+    derivation: tuple[str, ...]  # how they are made, as formulas for a reader
     schedules: tuple[ScheduleRow, ...]
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from attnc.graph.derivation import derivation
 from attnc.graph.forward import DTYPES
 from attnc.graph.operations import Dataflow
 from attnc.ir.interface import (
@@ -42,6 +43,8 @@ def interface_of(flow: Dataflow) -> Interface:
         head_gate=spec.head_gate,
         backward=spec.backward,
         gradients=_gradients(flow),
+        kept=flow.kept,
+        derivation=derivation(flow),
         schedules=_schedules(flow),
     )
 
