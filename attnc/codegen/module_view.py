@@ -78,6 +78,8 @@ class LaunchView:
     sizes: str  # what the grid is made of, for a message
     reach: tuple[str, ...]  # the largest offset within a tile, for each access
     signed: bool
+    serves: tuple[str, ...]  # of the backward: operands whose gradient takes this kernel
+    gradients: tuple[GradientView, ...]  # which it writes itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class ModuleView:
     divisors: tuple[DivisorView, ...]
     divisor_params: tuple[str, ...]  # what the divisors speak of
     results: tuple[ResultView, ...]  # of the forward
-    gradients: tuple[GradientView, ...]
+    gradients: tuple[str, ...]  # operands that may have one
     between: tuple[ResultView, ...]  # what one kernel of the backward makes for another
     path: str
     shapes: Mapping[str, str]
@@ -143,7 +145,7 @@ def view_module(program: Program) -> ModuleView:
     interface = program.interface
     forward, *backward = program.kernels
     launches = [_launch(kernel, program) for kernel in program.kernels]
-    made = [_result(interface, b) for k in backward for b in k.buffers if b.role == "output"]
+    made = [_result(interface, b) for kernel in backward for b in _written(kernel)]
     scale, divisors = interface.scale, _divisors(interface)
     return ModuleView(
         interface=interface,
@@ -160,8 +162,8 @@ def view_module(program: Program) -> ModuleView:
         ),
         divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
         divisor_params=tuple(p.name for p in interface.params if p.name in names_in(*divisors)),
-        results=tuple(_result(interface, b) for b in forward.buffers if b.role == "output"),
-        gradients=tuple(_gradient(interface, g, made) for g in interface.gradients),
+        results=tuple(_result(interface, b) for b in _written(forward)),
+        gradients=tuple(g.operand for g in interface.gradients),
         between=tuple(one for one in made if not one.name.startswith("grad_")),
         path=path_text(interface.spec_path),
         shapes=_shapes(interface),
@@ -181,6 +183,9 @@ def _launch(kernel: Kernel, program: Program) -> LaunchView:
     length, block = (
         ("q_len", "block_q") if str(inner.index) == "q_block" else ("kv_len", "block_kv")
     )
+    written = [buffer.name for buffer in _written(kernel)]
+    gradients = program.interface.gradients
+    serves = tuple(g.operand for g in gradients if {g.buffer, *g.reads} & set(written))
     return LaunchView(
         view_kernel(kernel, program),
         tuple(_buffer(program.interface, buffer) for buffer in kernel.buffers),
@@ -188,7 +193,13 @@ def _launch(kernel: Kernel, program: Program) -> LaunchView:
         f"batch {{batch}} x heads {{{heads.extent}}} x {length} {{{length}}}",
         _reaches(kernel),
         any(scalar.kind == "sign" for scalar in kernel.scalars),
+        serves,
+        tuple(_gradient(program.interface, g, kernel) for g in gradients if g.buffer in written),
     )
+
+
+def _written(kernel: Kernel) -> list[Buffer]:
+    return [buffer for buffer in kernel.buffers if buffer.role == "output"]
 
 
 def _result(interface: Interface, buffer: Buffer) -> ResultView:
@@ -208,11 +219,9 @@ def _size_text(size: Expr) -> str:
     return str(size)
 
 
-def _gradient(
-    interface: Interface, gradient: GradientArgument, made: list[ResultView]
-) -> GradientView:
+def _gradient(interface: Interface, gradient: GradientArgument, kernel: Kernel) -> GradientView:
     """Shares are summed over what the operand lacks, and stand in the order of its dimensions."""
-    result = next(one for one in made if one.name == gradient.buffer)
+    result = _result(interface, kernel.buffer(gradient.buffer))
     if not gradient.shares:
         return GradientView(gradient.operand, result, gradient.buffer)
     b, h, last = gradient.shares
@@ -227,7 +236,7 @@ def _gradient(
     left = [dim for dim in dims if dim in gradient.dims]
     order = tuple(left.index(dim) for dim in gradient.dims)
     total += "" if order == tuple(sorted(order)) else f".permute({order})"
-    return GradientView(gradient.operand, result, f"{total}.to({gradient.operand}.dtype)")
+    return GradientView(gradient.operand, result, total)
 
 
 def _divisors(interface: Interface) -> list[Expr]:
@@ -279,6 +288,7 @@ def _reaches(kernel: Kernel) -> tuple[str, ...]:
     """How far the elements of a tile lie from its first one: decides the width of offsets."""
     found: dict[str, None] = {}
     by_index = {str(axis.index): axis for axis in kernel.axes}
+    fixed = {"h", "h_kv", *(str(dim.index) for dim in kernel.grid)}
     for access in _accesses(kernel):
         parts = []
         for position, index in enumerate(access.index):
@@ -291,7 +301,7 @@ def _reaches(kernel: Kernel) -> tuple[str, ...]:
                 parts.append(f"{last - 1} * {stride}")
             elif axis is not None:
                 parts.append(f"({str(axis.tile).lower()} - 1) * {stride}")
-            elif names_in(index) - {"b", "h", "h_kv"}:
+            elif names_in(index) - fixed:
                 parts.append(f"{access.buffer}.shape[{position}] * {stride}")
         if parts:
             found[" + ".join(parts)] = None

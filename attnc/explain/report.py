@@ -84,9 +84,10 @@ def _made_up(spec: AttentionSpec, decide: list[str]) -> dict[str, list[str]]:
 
 
 def schedule_for(spec: AttentionSpec, program: Program, device: str) -> Schedule:
-    """The schedule that a device class would run at the nominal element size."""
+    """The schedule that a device class would run at the nominal element size, in the forward."""
     width = {"fp16": 2, "bf16": 2, "fp32": 4}[spec.dtype]
     rows = [row for row in program.interface.schedules if row.element_bytes == width]
+    rows = [row for row in rows if row.kernel == "forward"]
     return next((row.schedule for row in rows if row.device == device), rows[0].schedule)
 
 

@@ -35,11 +35,13 @@ class GradientArgument:
     """What the backward gives for an operand of the call.
 
     buffer: what a kernel writes.  shares: its dimensions where programs write shares of it (b, h,
-    then q, k or block); they are summed over what `dims`, the operand's own, lack.
+    then q, k or block); they are summed over what `dims`, the operand's own, lack.  reads: what
+    other kernels of the backward make for it.
     """
 
     operand: str
     buffer: str
+    reads: tuple[str, ...] = ()
     dims: tuple[str, ...] = ()  # of b, h, g, q, k
     shares: tuple[str, ...] = ()
 
@@ -56,10 +58,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """The schedule for one device class (sm_90, gfx942 ...) and element size in bytes."""
+    """The schedule of a kernel on a device class (sm_90 ...) for an element size in bytes."""
 
     device: str
     element_bytes: int
+    kernel: str
     schedule: Schedule
 
 

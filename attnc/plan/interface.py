@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
+
+import networkx as nx
 
 from attnc.graph.derivation import derivation
 from attnc.graph.forward import DTYPES
@@ -56,31 +60,41 @@ def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
     """What the kernels of the backward write, operand by operand."""
     shapes = {tensor.name: tensor.shape for tensor in flow.spec.tensors} | {"head_gate": ("heads",)}
     found: list[GradientArgument] = []
+    made = {buffer for graph in flow.backward for buffer, _ in graph.results}
+    whole = flow.graph()
     for graph in flow.backward:
         held = "q" if "q" in graph.grid else "k"
         for buffer, value in graph.results:
             operand = buffer.removeprefix("grad_")
+            reads = tuple(sorted(made & nx.ancestors(whole, value)))
             if operand in ("q", "k", "v"):
-                found.append(GradientArgument(operand, buffer))
+                found.append(GradientArgument(operand, buffer, reads))
             elif operand in flow.gradients and buffer != operand:
                 dims = tuple(DIM_OF[str(dim)] for dim in shapes.get(operand, ()))
                 last = held if held in flow.values[value].axes else "block"
-                found.append(GradientArgument(operand, buffer, dims, ("b", "h", last)))
+                found.append(GradientArgument(operand, buffer, reads, dims, ("b", "h", last)))
     order = ("q", "k", "v", *shapes)
     return tuple(sorted(found, key=lambda one: order.index(one.operand)))
 
 
 def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
-    """The default table, or the schedule that the spec asks for (of a list, the first)."""
+    """The default table, or the schedules that the spec asks for (of a list, the first)."""
     spec = flow.spec
+    kernels = ("forward", *(graph.name for graph in flow.backward))
     dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
     loaded = score_bytes((spec.score, spec.mask), dtypes)
-    rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot)
-    if spec.schedule is None:
-        return rows
-    asked = {
+    rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot, kernels)
+    return tuple(
+        replace(row, schedule=replace(row.schedule, **_asked(spec.schedule, row.kernel)))
+        for row in rows
+    )
+
+
+def _asked(schedule: Mapping[str, Any] | None, kernel: str) -> dict[str, int]:
+    """The fields that a spec's schedule sets for a kernel: its own are those of the forward."""
+    given = (schedule or {}) if kernel == "forward" else (schedule or {}).get(kernel, {})
+    return {
         name: value[0] if isinstance(value, tuple) else value
-        for name, value in spec.schedule.items()
+        for name, value in given.items()
+        if name in Schedule.__slots__
     }
-    fields = {name: value for name, value in asked.items() if name in Schedule.__slots__}
-    return tuple(replace(row, schedule=replace(row.schedule, **fields)) for row in rows)

@@ -1,4 +1,4 @@
-"""The default schedule of every device class and element size, by rule.
+"""The default schedule of every kernel, device class and element size, by rule.
 
 Why a rule and not a table: head dims, score tensors and shared memory differ too much from spec
 to spec.  The rule walks a ladder of tiles, best first; the first one to keep four promises wins:
@@ -42,6 +42,15 @@ AMD_LADDER = ((128, 64, 4), (128, 32, 4), (64, 32, 2), (64, 16, 4), (32, 16, 2),
 # Float32 products without a matrix unit.
 UNROLLED_LADDER = ((64, 32, 8), (32, 32, 8), (32, 16, 8), (16, 16, 4), (16, 16, 8))
 
+
+# Of the backward: (rows held, rows walked, warps) by matrix unit.
+GRADIENT_LADDERS = {
+    "wgmma": ((128, 64, 8), (64, 64, 4), (64, 32, 4), (32, 32, 4), (32, 16, 4), (16, 16, 4)),
+    "mma": ((64, 64, 4), (64, 32, 4), (32, 32, 4), (32, 16, 4), (16, 16, 4)),
+    "mfma": ((64, 64, 4), (64, 32, 4), (32, 32, 2), (32, 16, 2), (16, 16, 1)),
+}
+GRADIENT_VALUES = 224  # registers of a thread for sums and scores, from which ptxas spills
+ROWS_SCHEDULE = Schedule(64, 64, 4, 1)  # one pass over rows, no product
 
 # Above head dim 128 mma has no tile that is both wide and free of spills; a handful is cheaper.
 WIDE_HEAD = 128
@@ -93,17 +102,37 @@ class Demand:
 
 
 def default_schedules(
-    head_dim_qk: int, head_dim_v: int, score_bytes: int = 0, fp32_dot: str = "ieee"
+    head_dim_qk: int,
+    head_dim_v: int,
+    score_bytes: int = 0,
+    fp32_dot: str = "ieee",
+    kernels: tuple[str, ...] = ("forward",),
 ) -> tuple[ScheduleRow, ...]:
-    """Choose a schedule for every device class attnc supports and both element sizes."""
-    rows = []
+    """Choose a schedule of every kernel for every device class attnc supports and element size."""
+    rows: list[ScheduleRow] = []
     for target, element_bytes in product(SUPPORTED, ELEMENT_BYTES):
         demand = Demand(head_dim_qk, head_dim_v, element_bytes, score_bytes)
         unrolled = element_bytes == 4 and fp32_dot == "ieee" and target.vendor == "nvidia"
         split = element_bytes == 4 and fp32_dot == "tf32x3"
-        schedule = choose_schedule(target, replace(demand, unrolled=unrolled, split=split))
-        rows.append(ScheduleRow(target.name, element_bytes, schedule))
+        demand = replace(demand, unrolled=unrolled, split=split)
+        for kernel in kernels:
+            schedule = choose_kernel_schedule(kernel, target, demand)
+            rows.append(ScheduleRow(target.name, element_bytes, kernel, schedule))
     return tuple(rows)
+
+
+def choose_kernel_schedule(kernel: str, target: Target, demand: Demand) -> Schedule:
+    """Choose by what a kernel holds, walks and sums."""
+    match kernel:
+        case "forward":
+            return choose_schedule(target, demand)
+        case "backward_rows":
+            return ROWS_SCHEDULE
+        case "backward_kv":
+            held = choose_gradient_schedule(target, demand, sum(demand.qk) + sum(demand.v))
+            return replace(held, block_q=held.block_kv, block_kv=held.block_q)
+        case _:
+            return choose_gradient_schedule(target, demand, sum(demand.qk))
 
 
 def choose_schedule(target: Target, demand: Demand) -> Schedule:
@@ -116,6 +145,47 @@ def choose_schedule(target: Target, demand: Demand) -> Schedule:
     fitting = [one for one in fitting if tensor_columns(target, demand, one) <= 512]
     easy = (one for one in fitting if _is_easy(target, demand, one))
     return next(easy, fitting[-1] if fitting else steps[-1])
+
+
+def choose_gradient_schedule(target: Target, demand: Demand, summed: int) -> Schedule:
+    """Choose for a kernel of the backward that holds queries and sums `summed` features of each.
+
+    A kernel that holds keys gets the same tile turned over.
+    """
+    ladder = GRADIENT_LADDERS.get(target.matrix_unit, GRADIENT_LADDERS["mma"])
+    if _is_bound_by_unrolling(target, demand):
+        ladder = UNROLLED_LADDER
+    steps = [Schedule(*tile, stages) for tile, stages in product(ladder, (2, 1))]
+    fitting = [s for s in steps if gradient_shared_bytes(demand, s) <= target.shared_bytes]
+    easy = (s for s in fitting if _is_easy_gradient(target, demand, s, summed))
+    return next(easy, fitting[-1] if fitting else steps[-1])
+
+
+def gradient_shared_bytes(demand: Demand, schedule: Schedule) -> int:
+    """Estimate the shared memory of a block of the backward that holds queries, from above.
+
+    Queries with their grad_out, keys with their values, and the two tiles p and d_qk that products
+    take from shared memory.
+    """
+    held, walked, size = schedule.block_q, schedule.block_kv, demand.element_bytes
+    features = sum(demand.qk) + sum(demand.v)
+    products = 2 * held * walked * size
+    scores = schedule.stages * held * walked * demand.score_bytes
+    copies = 2 if demand.split else 1
+    tiles = (held + schedule.stages * walked) * features * size
+    return copies * tiles + products + scores + SLACK
+
+
+def _is_easy_gradient(target: Target, demand: Demand, schedule: Schedule, summed: int) -> bool:
+    """Whether a thread holds its sums and three tiles of scores, or unrolls little."""
+    threads = schedule.warps * target.warp_size
+    if _is_bound_by_unrolling(target, demand):
+        features = sum(demand.qk) + sum(demand.v) + summed
+        work = schedule.block_q * schedule.block_kv * features
+        return work <= (SPLIT_UNROLLED if demand.split else UNROLLED) * threads
+    scores = 3 + (BUDGETS[target.matrix_unit].score_tensor if demand.score_bytes else 0)
+    values = schedule.block_q * (summed + scores * schedule.block_kv) / threads
+    return values <= GRADIENT_VALUES
 
 
 def pieces(size: int) -> tuple[int, ...]:

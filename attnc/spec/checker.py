@@ -12,11 +12,11 @@ from attnc.spec import mistakes
 from attnc.spec.fields import root_section
 from attnc.spec.formula_text import FormulaText
 from attnc.spec.formulas import Declared, ReadFormula, read_formula
-from attnc.spec.frozen import FrozenMap
+from attnc.spec.frozen import FrozenMap, frozen
 from attnc.spec.kinds import Report
 from attnc.spec.names import derived_from, spec_name_problem
 from attnc.spec.param_values import check_param_values
-from attnc.spec.schema import AttentionSpec, Param, Sizes, Tensor
+from attnc.spec.schema import AttentionSpec, Param, Sizes, Tensor, Tunable
 from attnc.spec.sections import gathered
 from attnc.spec.yaml_reader import Mapping, Node, Scalar, Sequence
 from attnc.symbols import MAX_PARAM
@@ -275,9 +275,9 @@ class _Checker:
     def _needs_check(self, node: Node, name: str) -> None:
         self.report.append(mistakes.CheckNeedsParam(node.span, name=name))
 
-    def _schedule(self) -> FrozenMap[int | tuple[int, ...]] | None:
+    def _schedule(self) -> FrozenMap[Tunable | FrozenMap[Tunable]] | None:
         schedule = self.values.get("schedule", "auto")
-        return None if schedule == "auto" or not schedule else FrozenMap(schedule)
+        return None if schedule == "auto" or not schedule else frozen(schedule)
 
     def _spans(self) -> FrozenMap[Span]:
         """Where each key's value stands, by dotted path: `mask`, `params.width`, `check.0`."""

@@ -25,14 +25,22 @@ def _tunable(values: tuple[int, ...]) -> OneOf:
     return OneOf((one, List(one, least=1, most=16, unique=True)))
 
 
+_TILE = (
+    Field("block_q", _tunable(_POWERS), "query rows of a tile"),
+    Field("block_kv", _tunable(_POWERS), "key rows of a tile"),
+    Field("warps", _tunable((1, 2, 4, 8, 16)), "warps of a program"),
+    Field("stages", _tunable(tuple(range(1, 9))), "software pipeline stages"),
+)
+BACKWARD_KERNELS = ("backward_rows", "backward_q", "backward_kv")
 SCHEDULE = Section(
     "schedule",
     (
-        Field("block_q", _tunable(_POWERS), "query rows of a tile"),
-        Field("block_kv", _tunable(_POWERS), "key rows of a tile"),
-        Field("warps", _tunable((1, 2, 4, 8, 16)), "warps of a program"),
-        Field("stages", _tunable(tuple(range(1, 9))), "software pipeline stages"),
+        *_TILE,
         Field("piece", _tunable(_POWERS), "widest power-of-two piece of a head dim"),
+        *(
+            Field(name, Section(f"schedule.{name}", _TILE), "tile sizes of that kernel")
+            for name in BACKWARD_KERNELS
+        ),
     ),
 )
 

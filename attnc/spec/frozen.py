@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 V = TypeVar("V")
 
@@ -33,3 +33,8 @@ class FrozenMap(Mapping[str, V]):
 
     def __reduce__(self) -> tuple[type[FrozenMap[V]], tuple[dict[str, V]]]:
         return FrozenMap, (self._items,)
+
+
+def frozen(mapping: Mapping[str, Any]) -> FrozenMap[Any]:
+    """Freeze a mapping with the mappings that it holds."""
+    return FrozenMap({k: frozen(v) if isinstance(v, Mapping) else v for k, v in mapping.items()})

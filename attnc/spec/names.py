@@ -34,16 +34,20 @@ _GENERATED_WORDS = frozenset(  # what the generated module calls its own things,
 )
 _GENERATED_LOCALS = (  # what its functions call their values, with a number behind it at times
     """
-    p qk acc out logits logits_visible anchor rescale inverse visible gated gate distance unit
+    p qk acc out ungated logits anchor rescale inverse visible gated gate distance unit
     factor scale_sign row_max row_max_new row_sum tile_max tile_sum row_term key_term tile_term
     head_term call_term tile step steps full_lo full_hi tile_lo tile_hi whole_lo whole_hi kv_lo
     kv_hi kv_every_lo kv_every_hi program q_blocks q_block q_first q_end q_from q_to
     q_partial_from q_partial_to
     q_in_tile kv_in_tile kv_first floor_div floor_mod real_mod real_floor whole_power whole_exp
     base_exp root_power element real seen empty weights results
-    default asked usual block_q block_kv warps stages programs reach upcast name tensor features
+    own asked usual block_q block_kv warps stages programs reach upcast name tensor features
     length dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
-    SCALE_SIGN DTYPES FIELDS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST SCHEDULES SPEC_PATH
+    tile_of tiles launch_backward backward_operator backward_rows backward_q backward_kv wanted
+    is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
+    output member kv_block kv_blocks kv_end q_lo q_hi kernel
+    SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
+    SCHEDULES SPEC_PATH
     ArithmeticError TypeError ValueError NotImplementedError Ellipsis num_warps num_stages num_ctas
     debug instrumentation_mode
     """.split()
@@ -72,8 +76,8 @@ def _declared_problem(name: str) -> str | None:
 @functools.cache  # a spec that declares nothing need not wait for it
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
-        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
-        rf"|(?:q|k|v|out|lse|head_gate)_{_OF_TENSOR}|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
+        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)|(?:d|grad|slope_of)_\w+"
+        rf"|(?:q|k|v|out|ungated|lse|head_gate)_{_OF_TENSOR}|\w+_visible|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 
 

@@ -15,6 +15,8 @@ from sympy.logic.boolalg import Boolean
 
 from attnc.source import Span
 
+Tunable = int | tuple[int, ...]  # a tuple: tune over
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -70,7 +72,8 @@ class AttentionSpec:
     tensors: tuple[Tensor, ...]
     head_gate: bool
     sizes: Sizes
-    schedule: Mapping[str, int | tuple[int, ...]] | None  # None: auto; a tuple: tune over
+    # None: auto.  The fields are the forward's; a kernel of the backward has a mapping of its own.
+    schedule: Mapping[str, Tunable | Mapping[str, Tunable]] | None
     check: tuple[Sizes, ...]
     fixes_heads: bool  # a formula names h outside a tensor index: no other head count is accepted
     text: str  # the source text, or the YAML that says the same as the Python form

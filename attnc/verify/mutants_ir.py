@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 
 from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
@@ -96,8 +95,11 @@ class Jury:
 
     def _obligations(self, program: Program) -> Iterator[Obligation]:
         """What convicts most, and fastest, first: ranges and masks, formulas, the rest."""
-        shapes = shapes_of(program)
-        subjects = [Subject(self.spec, k, *shape) for k, shape in product(program.kernels, shapes)]
+        subjects = [
+            Subject(self.spec, kernel, *shape)
+            for kernel in program.kernels
+            for shape in shapes_of(program, kernel)
+        ]
         for subject in subjects[:1]:
             for claim in coverage_claims(Tiling(subject.kernel)):
                 yield prove_claim(claim, subject)

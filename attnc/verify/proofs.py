@@ -49,21 +49,23 @@ def prove(
     Returns: an obligation for each claim, over all tile shapes together; `effort` is z3's resource
     count, which depends on nothing but the program and the spec.
     """
-    shapes = list(dict.fromkeys(blocks or shapes_of(program)))
+    given = list(dict.fromkeys(blocks or ()))
     found: list[Obligation] = []
     for kernel in program.kernels:
+        shapes = given or shapes_of(program, kernel)
         for claim in claims_of(Tiling(kernel)):
             name = claim.name if len(program.kernels) == 1 else f"{kernel.name}: {claim.name}"
             found.append(replace(_over_shapes(claim, spec, kernel, shapes), name=name))
     return tuple(found)
 
 
-def shapes_of(program: Program) -> list[Blocks]:
-    """The distinct tile shapes of a program's schedule table, and one that is wide, not tall.
+def shapes_of(program: Program, kernel: Kernel) -> list[Blocks]:
+    """The distinct tile shapes of a kernel's schedules, and one that is wide, not tall.
 
     A call may bring a schedule of its own, so a program must not live on tiles being tall.
     """
-    schedules = (row.schedule for row in program.interface.schedules)
+    rows = program.interface.schedules
+    schedules = (row.schedule for row in rows if row.kernel == kernel.name)
     return list(dict.fromkeys([*((s.block_q, s.block_kv) for s in schedules), WIDE]))
 
 

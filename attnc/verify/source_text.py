@@ -24,6 +24,7 @@ FIELDS: dict[str, tuple[int, ...]] = {
 }
 DEVICE = re.compile(r"sm_[0-9]+|gfx[0-9a-f]+")
 ELEMENT_BYTES = (2, 4)
+KERNEL = re.compile(r"[a-z][a-z_]*")
 
 
 class NotUtf8(SpecError):
@@ -104,12 +105,18 @@ def _faults(source: str, tree: ast.Module) -> Iterator[Fault]:
 
 def _row_faults(key: ast.expr | None, row: ast.expr) -> Iterator[Fault]:
     match key:
-        case ast.Tuple([ast.Constant(str(device)), ast.Constant(size)]):
-            good = DEVICE.fullmatch(device) and _is_one_of(size, ELEMENT_BYTES)
+        case ast.Tuple([ast.Constant(str(device)), ast.Constant(size), ast.Constant(str(kernel))]):
+            good = (
+                DEVICE.fullmatch(device)
+                and _is_one_of(size, ELEMENT_BYTES)
+                and KERNEL.fullmatch(kernel)
+            )
         case _:
             good = False
     if not good:
-        allowed = 'write (device class, bytes of an element), for example ("sm_90", 2)'
+        allowed = (
+            'write (device class, bytes of an element, kernel), for example ("sm_90", 2, "forward")'
+        )
         yield BadRow, key or row, {"what": "device", "allowed": allowed}
     match row:
         case ast.Dict(names, values) if len(names) == len(FIELDS) and _named(names) == set(FIELDS):

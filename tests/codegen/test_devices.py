@@ -11,11 +11,13 @@ from tests.faults.judge import Build
 
 
 def chosen(build: Build, element_bytes: int = 2) -> list[int]:
-    return build("").module.default_schedule.__wrapped__(torch.device("cuda"), element_bytes)
+    return build("").module.default_schedule.__wrapped__(
+        "forward", torch.device("cuda"), element_bytes
+    )
 
 
 def row(build: Build, name: str, element_bytes: int = 2) -> list[int]:
-    return list(build("").module.SCHEDULES[name, element_bytes].values())
+    return list(build("").module.SCHEDULES[name, element_bytes, "forward"].values())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ BODY = (
     "name: sample\nheads: {q: 4, kv: 2}\nhead_dim: {qk: 16, v: 24}\n"
     "score: alibi(score * tau) + bias[h, q_idx, kv_idx]\n"
     "params: {width: {type: int, default: 5}, tau: {type: float, default: 1}}\n"
-    "tensors: {bias: {shape: [heads, q_len, kv_len]}}\nmask: sliding_window(width)"
+    "tensors: {bias: {shape: [heads, q_len, kv_len]}}\nmask: sliding_window(width)\n"
+    "backward: true"
 )
 
 
@@ -130,8 +131,19 @@ SCHEDULES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "field": (
         {"schedule": {"block_m": 64}},
         ValueError,
-        "schedule has no field 'block_m'; it may set block_q, block_kv, warps, stages",
+        "schedule has no field 'block_m'; it may set block_q, block_kv, warps, stages, "
+        "backward_rows, backward_q, backward_kv",
     ),
+    "kernel": ({"schedule": {"backward_q": 64}}, TypeError,
+        "schedule backward_q must be a mapping, not int"),
+    "field of a kernel": (
+        {"schedule": {"backward_kv": {"backward_q": {}}}},
+        ValueError,
+        "schedule backward_kv has no field 'backward_q'; it may set block_q, block_kv, warps, "
+        "stages",
+    ),
+    "tile of a kernel": ({"schedule": {"backward_kv": {"block_q": 24}}}, ValueError,
+        f"schedule backward_kv block_q must be one of {TILES}, not 24"),
     "tile": ({"schedule": {"block_q": 24}}, ValueError,
         f"schedule block_q must be one of {TILES}, not 24"),
     "float": ({"schedule": {"block_q": 16.0}}, ValueError,

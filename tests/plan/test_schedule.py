@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sympy
 from hypothesis import given
@@ -12,6 +14,7 @@ from attnc.plan.schedule import (
     Demand,
     choose_schedule,
     default_schedules,
+    gradient_shared_bytes,
     pieces,
     registers_held,
     score_bytes,
@@ -64,9 +67,12 @@ def test_every_target_gets_a_schedule_that_fits(qk: int, v: int, per_score: int,
         assert tensor_columns(target, demand, row.schedule) <= 512, row
 
 
+KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv")
+
+
 @given(HEAD_DIMS, HEAD_DIMS, st.sampled_from([0, 4]))
 def test_every_number_is_a_legal_one(qk: int, v: int, per_score: int) -> None:
-    for row in default_schedules(qk, v, per_score):
+    for row in default_schedules(qk, v, per_score, "ieee", KERNELS):
         target, schedule = find_target(row.device), row.schedule
         for size in (schedule.block_q, schedule.block_kv, schedule.warps):
             assert is_power_of_two(size)
@@ -98,6 +104,26 @@ def test_the_schedules_that_findings_measured() -> None:
     assert rows["sm_90", 2] == Schedule(128, 64, 8, 3)
     assert rows["sm_86", 2] == Schedule(128, 64, 8, 2)  # 99 KB of shared memory
     assert rows["gfx942", 2] == Schedule(128, 64, 4, 2)
+
+
+@given(HEAD_DIMS, HEAD_DIMS, st.sampled_from([0, 4]))
+def test_a_kernel_of_the_backward_fits_every_target(qk: int, v: int, per_score: int) -> None:
+    for row in default_schedules(qk, v, per_score, "tf32", ("backward_q", "backward_kv")):
+        tile, target = row.schedule, find_target(row.device)
+        if row.kernel == "backward_kv":
+            tile = replace(tile, block_q=tile.block_kv, block_kv=tile.block_q)
+        assert tile.block_q >= tile.block_kv
+        demand = Demand(qk, v, row.element_bytes, per_score)
+        needed = gradient_shared_bytes(demand, tile)
+        assert needed <= target.shared_bytes or tile.block_q == tile.block_kv == 16, row
+
+
+def test_the_backward_holds_what_findings_measured() -> None:
+    rows = default_schedules(128, 128, kernels=KERNELS)
+    found = {(r.device, r.kernel): r.schedule for r in rows if r.element_bytes == 2}
+    assert found["sm_90", "backward_q"] == Schedule(128, 64, 8, 2)
+    assert found["sm_90", "backward_kv"] == Schedule(64, 128, 8, 2)
+    assert found["sm_80", "backward_q"] == found["sm_80", "backward_kv"] == Schedule(64, 64, 4, 2)
 
 
 def test_tensor_memory_bounds_the_tile_of_sm_100() -> None:

@@ -66,7 +66,7 @@ def test_every_field_arrives() -> None:
         "params: {w: {type: float, default: 1}}\n"
         "tensors: {t: {shape: [kv_heads], dtype: bf16, grad: true}}\n"
         "sizes: {batch: 2, q_len: 1, kv_len: 77, w: 2.5}\n"
-        "schedule: {block_q: [64, 128], stages: 2}\n"
+        "schedule: {block_q: [64, 128], stages: 2, backward_kv: {block_q: 32}}\n"
         "check: [{batch: 3, q_len: 5, w: -1}]\n"
     )
     spec = parse_spec(text, "x.yaml")
@@ -74,7 +74,12 @@ def test_every_field_arrives() -> None:
     assert spec.scale == sympy.Rational(1, 10)
     assert spec.sizes == Sizes(2, 1, 77, (("w", 2.5),))
     assert spec.check == (Sizes(3, 5, 128, (("w", -1.0),)),)
-    assert spec.schedule == {"block_q": (64, 128), "stages": 2}
+    assert spec.schedule == {
+        "block_q": (64, 128),
+        "stages": 2,
+        "backward_kv": {"block_q": 32},
+    }
+    assert hash(spec.schedule) == hash(parse_spec(text, "x.yaml").schedule)
     assert spec.tensors[0].shape == ("kv_heads",)
     assert spec.tensors[0].grad
     assert spec.params[0].default == 1.0

@@ -25,7 +25,7 @@ INTERPRETER_UPCASTS_BF16 = True
 D_QK = 32
 D_V = 16
 # --- schedules
-SCHEDULES = {("sm_80", 2): {"block_q": 32, "block_kv": 32, "warps": 4, "stages": 2}}
+SCHEDULES = {("sm_80", 2, "forward"): {"block_q": 32, "block_kv": 32, "warps": 4, "stages": 2}}
 # --- end of schedules
 
 
@@ -129,7 +129,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     batch, heads, q_len, _ = q.shape
     out = torch.empty([batch, heads, q_len, D_V], dtype=q.dtype, device=q.device)
     lse = torch.empty([batch, heads, q_len], dtype=torch.float32, device=q.device)
-    chosen = SCHEDULES["sm_80", 2] | dict(schedule or {})
+    chosen = SCHEDULES["sm_80", 2, "forward"] | dict(schedule or {})
     scale = D_QK**-0.5 if scale is None else scale
     grid = (triton.cdiv(q_len, chosen["block_q"]) * heads * batch,)
     if grid[0] >= 2**31:

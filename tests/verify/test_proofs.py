@@ -103,7 +103,7 @@ def test_effort_is_the_same_every_time() -> None:
 
 
 def test_the_schedule_table_says_which_shapes_to_prove() -> None:
-    assert proofs.shapes_of(READY) == [(32, 16), proofs.WIDE]
+    assert proofs.shapes_of(READY, READY.kernels[0]) == [(32, 16), proofs.WIDE]
 
 
 def test_positions_within_a_tile_are_read() -> None:

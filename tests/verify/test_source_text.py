@@ -26,7 +26,7 @@ def refusal(path: Path, table: str) -> str:
 
 def test_a_table_that_was_tuned_is_read(tmp_path: Path) -> None:
     path = tmp_path / "tuned.py"
-    tuned = '# by hand\nSCHEDULES = {\n    ("gfx942", 4): {"stages": 8, "warps": 1, '
+    tuned = '# by hand\nSCHEDULES = {\n    ("gfx942", 4, "forward"): {"stages": 8, "warps": 1, '
     path.write_text(SOURCE.replace(TABLE, tuned + '"block_kv": 16, "block_q": 256},\n}'))
     assert read_source(path) == path.read_text()
 
@@ -71,10 +71,11 @@ def test_code_among_the_schedules_is_refused(
     ("table", "said", "marked"),
     [
         (
-            TABLE.replace('("sm_80", 2)', '("sm_80", 3)'),
+            TABLE.replace('("sm_80", 2, ', '("sm_80", 3, '),
             "this is no device of a schedule\n"
-            '{}  help: write (device class, bytes of an element), for example ("sm_90", 2)',
-            '("sm_80", 3)',
+            "{}  help: write (device class, bytes of an element, kernel), for example "
+            '("sm_90", 2, "forward")',
+            '("sm_80", 3, "forward")',
         ),
         (
             TABLE.replace('"block_kv": 32', '"block_kv": 48'),
@@ -100,7 +101,8 @@ def test_code_among_the_schedules_is_refused(
         (
             TABLE.replace("{(", "{**globals(), ("),
             "this is no device of a schedule\n"
-            '{}  help: write (device class, bytes of an element), for example ("sm_90", 2)',
+            "{}  help: write (device class, bytes of an element, kernel), for example "
+            '("sm_90", 2, "forward")',
             "globals()",
         ),
     ],
