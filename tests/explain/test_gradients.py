@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attnc.explain.gradients import gradients_of
 from attnc.explain.report import explain
 from attnc.explain.situation import situation_of
@@ -11,7 +13,7 @@ from tests.explain.specs import lowered, spec
 LONG = "sizes: {batch: 2, q_len: 4096, kv_len: 4096}\n"
 
 
-def values_of(text: str) -> dict[str, dict[str, object]]:
+def values_of(text: str) -> dict[str, dict[str, Any]]:
     found = gradients_of(spec(LONG + text))
     assert found is not None
     return {value["name"]: value for value in found["values"]}

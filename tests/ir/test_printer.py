@@ -10,7 +10,7 @@ from sympy.logic.boolalg import Boolean
 
 from attnc.ir.formula_text import formula_text
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero
-from attnc.ir.nodes import Formula, Let, Node
+from attnc.ir.nodes import Formula, Let, Node, Rounds
 from attnc.ir.printer import print_ir
 from attnc.symbols import FloorDiv, FloorMod, Read, Where, exp2, kv_idx, q_idx, q_pos
 from tests.ir.programs import body, kernel, loop, reductions
@@ -56,6 +56,9 @@ def test_floats_keep_every_digit() -> None:
     assert formula_text(Float(0.1)) != formula_text(Float(0.1 + 2e-17 + 1e-17))
 
 
+ROUNDS = Rounds(Symbol("member"), Integer(4), (Let("h", Formula(x)),))
+
+
 def every_field_changed() -> list[tuple[str, Node, Node]]:
     """Each kind of node beside the same node with one field changed."""
     first, second, _, last = body()
@@ -66,10 +69,14 @@ def every_field_changed() -> list[tuple[str, Node, Node]]:
         for one in fields(node):
             if one.name == "span":
                 continue
-            other = _another(getattr(node, one.name))
+            other = ROUNDS if one.name == "rounds" else _another(getattr(node, one.name))
             found.append(
                 (f"{type(node).__name__}.{one.name}", node, replace(node, **{one.name: other}))
             )
+    for one in fields(ROUNDS):
+        other = replace(ROUNDS, **{one.name: _another(getattr(ROUNDS, one.name))})
+        whole, changed = (replace(loop(), rounds=rounds) for rounds in (ROUNDS, other))
+        found.append((f"Rounds.{one.name}", whole, changed))
     return found
 
 
