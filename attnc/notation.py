@@ -11,7 +11,7 @@ from itertools import permutations
 from typing import Any
 
 import sympy
-from sympy import Add, And, Expr, Integer, Mul, Not, Or, Pow, Rational, Symbol
+from sympy import Add, And, Expr, Float, Integer, Mul, Not, Or, Pow, Rational, Symbol
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
@@ -39,6 +39,7 @@ _CALLS: dict[type[Expr], str] = {
     sympy.log: "log",
     sympy.tanh: "tanh",
     symbols.sigmoid: "sigmoid",
+    symbols.Random: "random",
     symbols.Where: "where",
 }
 
@@ -55,6 +56,8 @@ def _write(formula: Any) -> tuple[str, int]:
             return str(formula), _ATOM
         case Rational():
             return _rational(formula)
+        case Float():
+            return repr(float(formula)), _ATOM if formula >= 0 else _SIGN
         case Add():
             return _sum(formula)
         case Mul():
@@ -223,7 +226,8 @@ def _call(formula: Any) -> tuple[str, int]:
     if formula is sympy.E:
         return "exp(1)", _ATOM
     if name := _CALLS.get(type(formula)):
-        args = formula.args if isinstance(formula, symbols.Where) else _ordered(formula.args)
+        ordered = isinstance(formula, symbols.Where | symbols.Random)
+        args = formula.args if ordered else _ordered(formula.args)
         return f"{name}({_list(args)})", _ATOM
     raise TypeError(f"the spec language has no word for {formula}")
 

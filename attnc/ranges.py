@@ -239,6 +239,7 @@ _RULES: dict[str, Callable[[list[Interval]], Interval]] = {
     "log": _logarithm,
     "tanh": lambda parts: ((0, Fraction(-1)), _ONE),
     "sigmoid": lambda parts: (_ZERO, _ONE),
+    "Random": lambda parts: ((0, Fraction(-(2**31))), (0, Fraction(2**31 - 1))),
     "Clamp": _clamp,
     "Wide": lambda parts: parts[0],
 }

@@ -37,6 +37,9 @@ d = Symbol("d", integer=True, positive=True)  # the true q/k head dim
 score = Symbol("score", real=True)  # scale * (q . k)
 scale = Symbol("scale", real=True)  # the run-time scale
 
+dropout_cutoff = Symbol("dropout_cutoff", integer=True)  # weights with a lower Random are dropped
+dropout_factor = Symbol("dropout_factor", real=True)  # of the weights that are kept: 1 / (1 - p)
+
 Q_POS = q_idx + kv_len - q_len  # what q_pos means
 
 MAX_LENGTH = 2**30  # the launcher refuses longer sequences by name
@@ -149,6 +152,19 @@ class sigmoid(OwnFunction):
         return cast(Any, 1 / (1 + sympy.exp(-self.args[0])))._eval_evalf(prec)
 
 
+class Random(OwnFunction):
+    """Random(seed, b, h, q_idx, kv_idx): a whole number, each of -2**31 .. 2**31 - 1 alike.
+
+    It depends on its arguments alone: a word of Philox-4x32 with 7 rounds, whose key are the lower
+    and upper half of the seed, its counter (kv_idx // 4, q_idx, h, b), its word kv_idx % 4.
+    Source: Salmon et al. 2011, doi:10.1145/2063384.2063405.
+    """
+
+    nargs = 5
+    is_real = True
+    is_integer = True
+
+
 def nonzero(x: Expr) -> Boolean:
     """The condition x != 0."""
     return cast(Boolean, sympy.Ne(x, 0))
@@ -200,6 +216,11 @@ def replaced(formula: Kept, changes: Mapping[Any, Basic]) -> Kept:
 def sign_of(relation: Relational) -> str:
     """How a relation compares: == != < <= > or >=; sympy declares it on no common class."""
     return cast(Any, relation).rel_op
+
+
+def switch_of(tensor: str) -> Symbol:
+    """The condition that a call gives an optional tensor; a kernel is compiled for either case."""
+    return Symbol(f"has_{tensor}")
 
 
 def tensor_symbol(name: str, dtype: str) -> Symbol:

@@ -65,6 +65,10 @@ def _meaning(interface: Interface) -> list[str]:
             "the position of a query when the queries are the last keys"
         )
     lines.append(f"    out     = sum over visible keys of exp(logits - lse) * v[{k_row}]")
+    if interface.dropout:
+        number = "random(dropout_seed, b, h, q_idx, kv_idx)"
+        lines.append(f"    kept    = {number} >= 2^32 dropout_p - 2^31")
+        lines.append("    out     has only weights that are kept, each times 1 / (1 - dropout_p)")
     if interface.head_gate:
         lines.append("    out     is multiplied by head_gate[h]")
     lines.append("    lse     = natural log of the sum over visible keys of exp(logits)")

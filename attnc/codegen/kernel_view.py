@@ -16,6 +16,8 @@ from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Piece, Program, Start,
 from attnc.ir.rebuild import reads_of
 from attnc.symbols import names_in, value_symbol
 
+NUMBERS = ("i32", "f32")
+CONSTANTS = {"sign": ": -1 or 1", "switch": ""}
 TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
 
 
@@ -65,7 +67,7 @@ class _View:
             strides=tuple(
                 tuple(f"{b.name}_stride_{dim}" for dim in b.dims) for b in self.kernel.buffers
             ),
-            scalars=tuple((s.name, s.meaning) for s in self.kernel.scalars if s.kind != "sign"),
+            scalars=tuple((s.name, s.meaning) for s in self.kernel.scalars if s.kind in NUMBERS),
             constants=self._constants(),
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
             lines=tuple(_tidy(lines)),
@@ -73,14 +75,14 @@ class _View:
         )
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
-        signs = [
-            (s.name.upper(), f"{s.meaning}: -1 or 1")
+        known = [
+            (s.name.upper(), s.meaning + CONSTANTS[s.kind])
             for s in self.kernel.scalars
-            if s.kind == "sign"
+            if s.kind in CONSTANTS
         ]
         used = {str(axis.tile) for axis in self.kernel.axes}
         tiles = [(name, meaning) for name, meaning in TILES if name in used]
-        return (*signs, *tiles, ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"))
+        return (*known, *tiles, ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"))
 
     # ------------------------------------------------------------ where the program instance stands
 

@@ -78,6 +78,7 @@ class LaunchView:
     sizes: str  # what the grid is made of, for a message
     reach: tuple[str, ...]  # the largest offset within a tile, for each access
     signed: bool
+    switches: tuple[str, ...]  # tensors that a call may lack
     serves: tuple[str, ...]  # of the backward: operands whose gradient takes this kernel
     gradients: tuple[GradientView, ...]  # which it writes itself
 
@@ -193,6 +194,7 @@ def _launch(kernel: Kernel, program: Program) -> LaunchView:
         f"batch {{batch}} x heads {{{heads.extent}}} x {length} {{{length}}}",
         _reaches(kernel),
         any(scalar.kind == "sign" for scalar in kernel.scalars),
+        tuple(b.name for b in kernel.buffers if b.optional and b.role == "input"),
         serves,
         tuple(_gradient(program.interface, g, kernel) for g in gradients if g.buffer in written),
     )

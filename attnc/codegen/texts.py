@@ -20,6 +20,7 @@ class Name:
     axes: tuple[str, ...] = ()
     integer: bool = False
     long: bool = False
+    switch: bool = False  # known when the kernel is compiled
 
 
 @dataclass(frozen=True, slots=True)

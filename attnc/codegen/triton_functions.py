@@ -12,7 +12,7 @@ from attnc.codegen.texts import ATOM, PRODUCT, UNARY, Text, number, union, widen
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2
 from attnc.ir.position_ranges import Range
 from attnc.ranges import bounds
-from attnc.symbols import FloorDiv, FloorMod, Where, arguments, sigmoid
+from attnc.symbols import FloorDiv, FloorMod, Random, Where, arguments, sigmoid
 
 PRECISE = {sympy.tanh: "tanh", sympy.exp: "exp", sympy.log: "log", sigmoid: "sigmoid"}
 PLAIN = {Exp2: "tl.exp2", Log2: "tl.log2", sympy.Abs: "tl.abs"}
@@ -28,6 +28,10 @@ class Printer(Protocol):
 
     def print(self, formula: Basic, order: Order) -> Text:
         """Print over the formula's own axes."""
+        ...
+
+    def is_switch(self, formula: Basic) -> bool:
+        """Whether a condition is known when the kernel is compiled."""
         ...
 
     def is_long(self, formula: Basic) -> bool:
@@ -56,6 +60,9 @@ def print_function(printer: Printer, formula: Basic, order: Order) -> Text:
         case InverseOrZero():
             x = printer.print(args[0], order)
             return Text(f"1.0 / tl.where({x.text} == 0.0, 1.0, {x.text})", PRODUCT, x.axes)
+        case Random():
+            printer.used.add("random_number")
+            return call(printer, "random_number", args, order)
         case _ if type(formula) in PLAIN:
             real = isinstance(formula, Exp2 | Log2)
             return call(printer, PLAIN[type(formula)], args, order, real)
@@ -162,6 +169,9 @@ def _nested(printer: Printer, name: str, args: Sequence[Basic], order: Order) ->
 def _where(printer: Printer, formula: Where, order: Order) -> Text:
     parts = [printer.print(arg, order) for arg in formula.args]
     axes = union(parts, order)
+    if printer.is_switch(formula.args[0]):
+        condition, then, otherwise = (part.text for part in parts)
+        return Text(f"({then} if {condition} else {otherwise})", ATOM, axes)
     condition, then, otherwise = (widen(part, axes) for part in parts)
     if not axes and formula.is_integer and printer.is_long(formula):
         # the two sides of a conditional must be of one type

@@ -61,6 +61,11 @@ class TritonText:
         self.casting = False
         return text
 
+    def is_switch(self, formula: Basic) -> bool:
+        """Whether a condition is known when the kernel is compiled."""
+        names = names_in(formula)
+        return bool(names) and all(self.names[name].switch for name in names)
+
     def is_long(self, formula: Basic) -> bool:
         """Whether a formula holds a 64-bit integer, which makes what it meets 64-bit too."""
         return (

@@ -102,6 +102,8 @@ class ValueText:
     def _load(self, load: Load, axes: tuple[str, ...], dtype: str) -> str:
         pointer = self.address(load, axes).pointer
         fill = "0.0" if dtype not in (*INTEGERS, "i1") else "0"
+        if self.text.is_switch(load.guard):
+            return f"tl.load({pointer}) if {self.text.over(load.guard, ())} else {fill}"
         guard = self.guard(load.guard, axes)
         text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
         return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
@@ -125,8 +127,9 @@ def _names(kernel: Kernel) -> dict[str, Name]:
     scalars += [each.index.name for each in rounds if each is not None]
     names = {name: Name(name, (), True) for name in scalars}
     for scalar in kernel.scalars:
-        text = scalar.name.upper() if scalar.kind == "sign" else scalar.name
-        names[scalar.name] = Name(text, (), scalar.kind == "i32")
+        constant, switch = scalar.kind in ("sign", "switch"), scalar.kind == "switch"
+        text = scalar.name.upper() if constant else scalar.name
+        names[scalar.name] = Name(text, (), scalar.kind == "i32", switch=switch)
     for axis in kernel.axes:
         names |= {name: Name(name, (), True) for name in names_in(axis.first)}
         for name in (axis.index.name, axis.within.name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from sympy import Basic, Expr, Integer, Symbol, Tuple, exp
+from sympy import Basic, Expr, Float, Integer, Mul, Symbol, Tuple, exp
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
@@ -69,7 +69,7 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
     weights = exp(symbols.value_symbol(logits) - symbols.value_symbol(lse))
     p = build.add("p", Map(weights, AXES[:5], mask))
     weighted = "ungated" if spec.head_gate else "out"
-    out = build.add(weighted, Contract((p, v), ("b", "g", "r", "q", "e")))
+    out = build.add(weighted, Contract((build.dropped(p, mask), v), ("b", "g", "r", "q", "e")))
     outputs = {"out": build.gated(out)} | {name: lse for name in spec.outputs}
     flow = Dataflow(spec, build.values, outputs)
     return replace(flow, kernels=group_results(flow))
@@ -120,6 +120,19 @@ class _Builder:
             return ()
         return (symbols.nonzero(self._gate()),)
 
+    def dropped(self, weights: str, mask: Boolean) -> str:
+        """The weights as they meet v: where a seed is given some are 0 and the others larger."""
+        if not self.spec.dropout:
+            return weights
+        seed = self.add("seed", Gather("dropout_seed", (Integer(0),), (), "i64"))
+        place = (symbols.b, symbols.h, symbols.q_idx, symbols.kv_idx)
+        word = symbols.Random(symbols.value_symbol(seed, "i64"), *place)
+        chosen = symbols.Where(word >= symbols.dropout_cutoff, Float(1), Float(0))
+        kept = self.add("kept", Map(_if_seeded(chosen), AXES[:5]))
+        factor = self.add("kept_factor", Map(_if_seeded(symbols.dropout_factor), ()))
+        names = (weights, kept, factor)
+        return self.add("weights", Map(Mul(*map(symbols.value_symbol, names)), AXES[:5], mask))
+
     def gated(self, out: str) -> str:
         if not self.spec.head_gate:
             return out
@@ -169,6 +182,11 @@ class _Builder:
         axes = axes_of(formula, self.varies)
         operation = Map(formula, tuple(axis for axis in AXES if axis in axes))
         return symbol_of(self.add(name, operation), operation)
+
+
+def _if_seeded(formula: Expr) -> Expr:
+    """A factor of the weights; 1 in a call without a seed, where it costs nothing."""
+    return symbols.Where(symbols.switch_of("dropout_seed"), formula, Float(1))
 
 
 def _depth(formula: Basic) -> int:

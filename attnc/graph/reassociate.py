@@ -3,58 +3,95 @@
     sum_k p (sum_e grad_out v)   ->   sum_e (sum_k p v) grad_out   =   sum_e out grad_out
 
 Why: what exists costs nothing, and the sum over the keys saves a pass of its own.  Nested
-contractions are opened into one list of factors; a value that is the sum of some of them takes
-their place if the axes that it has summed occur in no other factor and not in the result, so that
-nothing is captured.
+contractions and products are opened into one list of factors; a value that is the sum of some of
+them, however it was built, takes their place if the axes that it has summed occur in no other
+factor and not in the result, so that nothing is captured.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from attnc.graph.operations import Contract, Operation
+from sympy import Mul, Symbol, true
+from sympy.logic.boolalg import Boolean
+
+from attnc.graph.operations import Contract, Map, Operation
+
+Values = Mapping[str, Operation]
 
 
-def reassociate(operation: Operation, values: Mapping[str, Operation]) -> Operation:
+def reassociate(operation: Operation, values: Values) -> Operation:
     """The operation over values that exist, where a contraction nests another."""
     if not isinstance(operation, Contract):
         return operation
-    opened = _open(operation.operands, operation.axes, values)
-    if len(opened) == len(operation.operands):
+    product = _Product.of(operation, values)
+    if not product.opened:
         return operation
     for name, value in values.items():
-        if isinstance(value, Contract) and name not in operation.operands:
-            rest = _less(opened, value.operands)
+        if isinstance(value, Contract) and name not in product.opened | {*operation.operands}:
+            rest = _less(product.factors, _Product.of(value, values).factors)
             if rest is not None and _is_free(value, rest, operation.axes, values):
                 return replace(operation, operands=(name, *rest))
     return operation
 
 
-def _open(
-    operands: tuple[str, ...], axes: tuple[str, ...], values: Mapping[str, Operation]
-) -> tuple[str, ...]:
-    """The factors of a product of contractions; one whose bound axes others use stays closed."""
-    found: list[str] = []
-    for i, name in enumerate(operands):
-        value = values[name]
-        others = {
-            axis for other in (*operands[:i], *operands[i + 1 :]) for axis in values[other].axes
-        }
-        if isinstance(value, Contract) and not _bound(value, values) & (others | set(axes)):
-            found += value.operands
-        else:
-            found.append(name)
-    return tuple(found)
+@dataclass
+class _Product:
+    """The factors of a contraction, those of nested products and contractions among them.
+
+    A contraction whose bound axes others use stays closed.  hidden: conditions of opened maps: they
+    go without saying where a factor that remains is 0 outside of them.
+    """
+
+    values: Values
+    factors: list[str] = field(default_factory=list)
+    opened: set[str] = field(default_factory=set)
+    hidden: set[Boolean] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, contract: Contract, values: Values) -> _Product:
+        product = cls(values)
+        product.open(contract.operands, set(contract.axes))
+        shown = {true, *(getattr(values[name], "where", true) for name in product.factors)}
+        return product if product.hidden <= shown else cls(values, [*contract.operands])
+
+    def open(self, operands: tuple[str, ...], used: set[str]) -> None:
+        """Add the factors of a product; `used`: axes that stand for something outside of it."""
+        for i, name in enumerate(operands):
+            others = (*operands[:i], *operands[i + 1 :])
+            outside = used.union(*(self.values[other].axes for other in others))
+            value = self.values[name]
+            parts = _parts(value, self.values)
+            bound = _bound(value, self.values) if isinstance(value, Contract) else set[str]()
+            if not parts or bound & outside:
+                self.factors.append(name)
+                continue
+            self.opened.add(name)
+            if isinstance(value, Map):
+                self.hidden.add(value.where)
+            self.open(parts, outside | set(value.axes))
+            used = used | bound
 
 
-def _bound(contract: Contract, values: Mapping[str, Operation]) -> set[str]:
+def _parts(value: Operation, values: Values) -> tuple[str, ...]:
+    """The values that a value is the product of; none for what is no product."""
+    if isinstance(value, Contract):
+        return value.operands
+    if isinstance(value, Map) and isinstance(value.formula, Mul):
+        factors = value.formula.args
+        if all(isinstance(factor, Symbol) and factor.name in values for factor in factors):
+            return tuple(str(factor) for factor in factors)
+    return ()
+
+
+def _bound(contract: Contract, values: Values) -> set[str]:
     """The axes that a contraction sums over."""
     return {axis for name in contract.operands for axis in values[name].axes} - set(contract.axes)
 
 
-def _less(factors: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...] | None:
+def _less(factors: list[str], taken: list[str]) -> tuple[str, ...] | None:
     """The factors without those taken, or None where one is missing."""
     left = Counter(factors)
     left.subtract(taken)
@@ -63,12 +100,7 @@ def _less(factors: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...] |
     return tuple(left.elements())
 
 
-def _is_free(
-    value: Contract,
-    rest: tuple[str, ...],
-    axes: tuple[str, ...],
-    values: Mapping[str, Operation],
-) -> bool:
+def _is_free(value: Contract, rest: tuple[str, ...], axes: tuple[str, ...], values: Values) -> bool:
     """Whether what a value has summed over is nobody else's."""
     used = {axis for other in rest for axis in values[other].axes} | set(axes)
     return bool(rest) and not _bound(value, values) & used

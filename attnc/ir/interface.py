@@ -89,6 +89,7 @@ class Interface:
     tensors: tuple[TensorArgument, ...]
     outputs: tuple[str, ...]
     head_gate: bool
+    dropout: bool
     backward: bool
     gradients: tuple[GradientArgument, ...]
     kept: tuple[str, ...]  # what the forward writes for them

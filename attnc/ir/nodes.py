@@ -92,15 +92,18 @@ class Buffer(Node):
     dtype: str  # element | f32 | f16 | bf16 | i32 | i64 | i1   (element: that of q, k, v)
     role: str  # input | output
     meaning: str
-    optional: bool = False  # an output that a call may not ask for
+    optional: bool = False  # a call may lack it; loads of it are guarded by symbols.switch_of
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar(Node):
-    """A run-time number of the call.  `sign` scalars are compile-time constants -1 or 1."""
+    """A run-time number of the call, or a constant for which a kernel is compiled.
+
+    sign: -1 or 1.  switch: the condition that an optional buffer is there.
+    """
 
     name: str
-    kind: str  # i32 | f32 | sign
+    kind: str  # i32 | f32 | sign | switch
     meaning: str
 
 
@@ -137,10 +140,7 @@ class Contract(Node):
 
 @dataclass(frozen=True, slots=True)
 class Dot(Node):
-    """add_to + sum over `over` of left * right, accumulated in float32.
-
-    `left` is rounded to right's dtype.
-    """
+    """add_to + sum over `over` of left * right, in float32; left is rounded to right's dtype."""
 
     left: str
     right: str
@@ -205,10 +205,7 @@ class Reduce(Node):
 
 @dataclass(frozen=True, slots=True)
 class Piece(Node):
-    """Tiles [start, stop) of a loop's axis; start >= stop is empty.
-
-    `masked`: some pair may be hidden.
-    """
+    """Tiles [start, stop) of an axis, none if start >= stop; masked: some pair may be hidden."""
 
     start: Expr
     stop: Expr

@@ -108,7 +108,7 @@ class _Lowering:
     varies: dict[str, frozenset[str]]
     features: frozenset[str]
     body: list[Let] = field(default_factory=list)
-    known: dict[object, str] = field(default_factory=dict)
+    known: dict[tuple[Value, tuple[str, ...]], str] = field(default_factory=dict)
     updates: list[Update] = field(default_factory=list)
     late: list[Let] = field(default_factory=list)
     anchors: dict[str, Symbol] = field(default_factory=dict)
@@ -153,11 +153,8 @@ class _Lowering:
         key = (value, axes)
         if key not in self.known:
             taken = {let.name for let in self.body} | set(self.varies)
-            unique = (
-                name
-                if name not in taken
-                else next(f"{name}_{i}" for i in range(2, 99) if f"{name}_{i}" not in taken)
-            )
+            free = (n for n in (name, *(f"{name}_{i}" for i in range(2, 99))) if n not in taken)
+            unique = next(free)
             self.body.append(Let(unique, value, axes, dtype, note))
             self.known[key] = unique
             self.varies = self.varies | {unique: frozenset(axes)}
@@ -203,7 +200,8 @@ class _Lowering:
         weights, values = _dot_operands(element, self.features, self.varies)
         varying = self._axes(weights)
         tile_axes = tuple(a for a in (*reduction.axes, reduction.over) if a in varying)
-        p = self._named(weights, tile_axes, "p")
+        name = "p" if isinstance(weights, Exp2 | exp) else "terms"
+        p = self._named(self._by_name(weights), tile_axes, name)
         if values is None:
             total = self._let("tile_sum", Collapse("sum", str(p), reduction.over), reduction.axes)
             joined: Value = Formula(carried + total)
@@ -213,6 +211,15 @@ class _Lowering:
             joined = Dot(str(p), values, reduction.over, str(scaled))
         result = self._let(f"{reduction.name}_new", joined, reduction.axes)
         self.updates.append(Update(reduction.name, str(result)))
+
+    def _by_name(self, product: Expr) -> Expr:
+        """A product over exponentials that are computed already."""
+        made = {
+            value.expr: tile_symbol(name)
+            for (value, _), name in self.known.items()
+            if isinstance(value, Formula) and isinstance(value.expr, Exp2 | exp)
+        }
+        return product if product in made else replaced(product, made)
 
     def _rows(self, reduction: Reduce) -> tuple[str, ...]:
         """The axes of a sum but for those of the values that it weighs."""

@@ -55,6 +55,9 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         _declared(tensor.name, tensor.shape, _dtype(flow, tensor.name)) for tensor in spec.tensors
     ]
     made += [
+        Buffer(
+            "dropout_seed", ("n",), (Integer(1),), "i64", "input", "64 random bits", optional=True
+        ),
         Buffer("head_gate", ("h",), (HEADS,), one, "input", "a factor for each head's output"),
         Buffer("out", (*by_query, "e"), (*rows, dv), "element", "output", "weighted values"),
         Buffer(
@@ -133,9 +136,10 @@ def inside(
     ranges: Mapping[str, Range] = KNOWN,
 ) -> Boolean:
     """What must hold for an index to lie inside the buffer, less what always holds."""
+    given = buffer.optional and buffer.role == "input"
     always = ALWAYS_INSIDE | ({(symbols.h, KV_HEADS)} if flow.spec.group == 1 else set())
     known = {str(axis.index): axis for axis in axes}
-    conditions: list[Boolean] = []
+    conditions: list[Boolean] = [symbols.switch_of(buffer.name)] if given else []
     for position, size in zip(index, buffer.sizes, strict=True):
         axis = known.get(str(position))
         if axis is not None and axis.size == size:

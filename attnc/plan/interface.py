@@ -45,6 +45,7 @@ def interface_of(flow: Dataflow) -> Interface:
         tensors=tuple(TensorArgument(t.name, t.shape, DTYPES[t.dtype]) for t in spec.tensors),
         outputs=spec.outputs,
         head_gate=spec.head_gate,
+        dropout=spec.dropout,
         backward=spec.backward,
         gradients=_gradients(flow),
         kept=flow.kept,

@@ -40,7 +40,7 @@ from attnc.ir.rebuild import prune
 from attnc.plan.gradients import plan_gradients
 from attnc.plan.interface import interface_of
 from attnc.plan.tiles import TilePlan
-from attnc.symbols import replaced, value_symbol
+from attnc.symbols import names_in, replaced, value_symbol
 
 ROW_MAX, ROW_SUM, ACCUMULATOR = "row_max", "row_sum", "acc"
 LOG_ROW_SUM = Symbol("log_row_sum", real=True)  # opaque, or sympy would write exp(-log(l)) as 1 / l
@@ -105,7 +105,7 @@ class _ForwardPlan:
     def _weighted_sum(self, name: str, weights: str, values: str) -> list[Stmt]:
         operation = self.flow.values[weights]
         assert isinstance(operation, Map)
-        shares = cast(Expr, replaced(operation.formula, self.written_out))
+        shares = self._shares(operation)
         element = _expand_weights(shares) * value_symbol(self.tiles.label(values))
         varies = self.tiles.varies | {
             self.tiles.label(values): frozenset("ke"),
@@ -130,12 +130,24 @@ class _ForwardPlan:
         product = value_symbol(ACCUMULATOR) * value_symbol("inverse")
         return [self.tiles.loop([total]), factor, Let(name, Formula(product), ("q", "e"))]
 
+    def _shares(self, weights: Map) -> Expr:
+        """The formula of weights over tiles that need nothing of what the kernel reduces."""
+        formula = cast(Expr, replaced(weights.formula, self.written_out))
+        for name in names_in(formula) & set(self.flow.values) - set(self.tiles.lets):
+            inner = self.flow.values[name]
+            assert isinstance(inner, Map)
+            formula = replaced(formula, {value_symbol(name): self._shares(inner)})
+        return formula
+
 
 def _expand_weights(weights: Expr) -> Expr:
     """exp(a - log(l))   ->   exp(a) * InverseOrZero(l)."""
-    if not isinstance(weights, exp):
-        return weights
-    exponent = sympy.expand(weights.args[0])
+    factors = sympy.Mul.make_args(weights)
+    return sympy.Mul(*(_expand(f) if isinstance(f, exp) else f for f in factors))
+
+
+def _expand(power: exp) -> Expr:
+    exponent = sympy.expand(power.args[0])
     if exponent.coeff(LOG_ROW_SUM) != -1:
-        return weights
+        return power
     return exp(exponent + LOG_ROW_SUM) * InverseOrZero(value_symbol(ROW_SUM))

@@ -141,6 +141,12 @@ class TilePlan:
             Scalar("kv_len", "i32", "keys"),
             Scalar("scale", "f32", "factor of q . k"),
         ]
+        if self.flow.spec.dropout:
+            made += [
+                Scalar("has_dropout_seed", "switch", "whether weights are dropped"),
+                Scalar("dropout_cutoff", "i32", "a weight with a lower random number is dropped"),
+                Scalar("dropout_factor", "f32", "of the weights that are kept"),
+            ]
         kinds = {"int": "i32", "float": "f32"}
         made += [
             Scalar(param.name, kinds[param.kind], "param of the spec")
@@ -216,7 +222,7 @@ class TilePlan:
                 return self._load(name, tensor, index, operation.dtype)
             case WholeContract(operands) if self._is_over_features(operation):
                 return self._product(name, operands)
-            case Map(formula) if not self._reads_result(formula):
+            case Map(formula) if not self._waits(formula):
                 dtype = "i32" if is_integer(operation) else "f32"
                 axes = self.along(name, operation.axes)
                 expr = cast(Expr, self._by_label(formula))
@@ -257,8 +263,9 @@ class TilePlan:
         """The user's mask, for the reader of the generated file."""
         return "" if self.flow.spec.mask == true else f"mask: {self.flow.spec.mask_text}"
 
-    def _reads_result(self, formula: Basic) -> bool:
-        return not (self.results - self.stored).isdisjoint(names_in(formula))
+    def _waits(self, formula: Basic) -> bool:
+        """Whether a formula reads what the kernel reduces, or what is made of that."""
+        return not names_in(formula) & set(self.flow.values) <= set(self.lets)
 
 
 def _piece(flow: Dataflow) -> int:

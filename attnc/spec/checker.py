@@ -60,13 +60,14 @@ class _Checker:
         check = self._check(params)
         if self.report:
             raise SpecErrors(self.report)
-        plain = ("dtype", "layout", "fp32_dot", "backward", "head_gate")
+        plain = ("dtype", "layout", "fp32_dot", "backward", "head_gate", "dropout")
         fallback = {
             "dtype": "bf16",
             "layout": "bhsd",
             "fp32_dot": "ieee",
             "backward": True,
             "head_gate": False,
+            "dropout": False,
         }
         return AttentionSpec(
             name=name,

@@ -100,7 +100,6 @@ def root_section(params: dict[str, Any] | None = None) -> Section:
 
 
 LATER = {
-    "dropout": "attention dropout",
     "latent": "multi-head latent attention",
     "rope": "rotary embedding inside the kernel",
     "qk_norm": "normalised queries and keys",
@@ -171,6 +170,12 @@ def _fields(sizes: Section) -> tuple[Field, ...]:
             "head_gate",
             Flag(),
             "a tensor head_gate [heads] multiplies each head's output",
+            default=False,
+        ),
+        Field(
+            "dropout",
+            Flag(),
+            "weights are dropped at random: keywords dropout_p and dropout_seed",
             default=False,
         ),
         Field(

@@ -71,6 +71,7 @@ class AttentionSpec:
     params: tuple[Param, ...]
     tensors: tuple[Tensor, ...]
     head_gate: bool
+    dropout: bool
     sizes: Sizes
     # None: auto.  The fields are the forward's; a kernel of the backward has a mapping of its own.
     schedule: Mapping[str, Tunable | Mapping[str, Tunable]] | None

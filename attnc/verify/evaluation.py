@@ -17,7 +17,8 @@ import sympy
 from sympy import Basic
 
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero, Log2, Wide
-from attnc.symbols import Q_POS, FloorDiv, FloorMod, Read, Where, sigmoid
+from attnc.symbols import Q_POS, FloorDiv, FloorMod, Random, Read, Where, sigmoid
+from attnc.verify.philox import random_number
 
 Array = Any  # a numpy array or a numpy number; pyright does not follow their broadcasting
 
@@ -149,6 +150,7 @@ _RULES: dict[Any, Callable[..., Array]] = {
     FloorDiv: _floor_divide,
     FloorMod: np.mod,
     Where: np.where,
+    Random: random_number,
     sigmoid: lambda x: 1.0 / (1.0 + np.exp(-np.asarray(x, np.float64))),
     Exp2: lambda x: np.exp2(np.asarray(x, np.float64)),
     Log2: lambda x: np.log2(np.asarray(x, np.float64)),

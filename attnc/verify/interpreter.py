@@ -25,6 +25,9 @@ from attnc.verify.tiles import OutOfBounds, Tiles, collapse, names_read
 __all__ = ["OutOfBounds", "Visit", "run"]
 
 
+KINDS = ((bool, np.bool_), (int | np.integer, np.int64), (float, np.float64))
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """One tile that one program instance visited."""
@@ -80,9 +83,8 @@ def _call_values(
             if isinstance(size, Symbol):
                 values.setdefault(size.name, np.int64(length))
     for name, number in scalars.items():
-        values[name] = (
-            np.int64(number) if isinstance(number, int | np.integer) else np.float64(number)
-        )
+        kind = next(kind for python, kind in KINDS if isinstance(number, python))
+        values[name] = kind(number)
     return values
 
 

@@ -19,6 +19,7 @@ from sympy.logic import boolalg
 from torch import Tensor
 
 from attnc import symbols
+from attnc.verify.philox import random_number
 
 FURTHEST = 2**62  # a floor further out stands there: a cast of what 64 bits lack has no meaning
 
@@ -147,6 +148,10 @@ def _floor_mod(a: Tensor, b: Tensor) -> Tensor:
     return a - b * _floor_divide(a, b)
 
 
+def _random(*words: Tensor) -> Tensor:
+    return torch.from_numpy(random_number(*(word.numpy(force=True) for word in words)))
+
+
 def _promote(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     dtype = torch.promote_types(a.dtype, b.dtype)
     return a.to(dtype), b.to(dtype)
@@ -180,6 +185,7 @@ _FUNCTIONS: dict[type[Basic], Callable[..., Tensor]] = {
     sympy.log: torch.log,
     sympy.tanh: torch.tanh,
     symbols.sigmoid: torch.sigmoid,
+    symbols.Random: _random,
     symbols.FloorDiv: _floor_divide,
     symbols.FloorMod: _floor_mod,
     boolalg.ITE: torch.where,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from sympy import Mul
 from torch import Tensor
 
 from attnc.graph.derivative import differentiate
@@ -43,6 +44,13 @@ def test_delta_is_minus_the_gradient_of_lse_and_reads_the_output() -> None:
     flow = differentiate(flow_of("mask: causal"))
     assert flow.values["d_lse_sum"] == Contract(("out", "grad_out"), ("b", "g", "r", "q"))
     assert flow.values["d_lse"] == Map(-value_symbol("d_lse_sum"), ("b", "g", "r", "q"))
+
+
+def test_with_dropout_too_the_gradient_of_lse_reads_the_output() -> None:
+    flow = differentiate(flow_of("mask: causal\ndropout: true"))
+    assert flow.values["d_lse_sum"] == Contract(("out", "grad_out"), ("b", "g", "r", "q"))
+    factors = [value_symbol(name) for name in ("d_weights", "kept", "kept_factor")]
+    assert flow.values["d_p"] == Map(Mul(*factors), ("b", "g", "r", "q", "k"), flow.spec.mask)
 
 
 def test_the_derivative_of_a_softcap_is_written_in_the_score() -> None:
@@ -90,6 +98,8 @@ BODIES = {
               " where(score > 0.1, score ** 2, 0))",
     "sigmoid": "score: sigmoid(score) * (q_pos - kv_idx) + log(abs(score) + 1)",
     "gates": "head_gate: true\nmask: causal\noutputs: [lse]",
+    "dropout": "dropout: true\nmask: causal\noutputs: [lse]",
+    "dropped gates": "dropout: true\nhead_gate: true\nscore: softcap(score, 3)",
     "empty": "mask: kv_idx > q_pos + 2\noutputs: [lse]",
     "nothing": "mask: kv_idx > 100",
 }  # fmt: skip
@@ -113,6 +123,10 @@ def inputs_of(flow: Dataflow) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     if flow.spec.head_gate:
         tensors["head_gate"] = random(4)
     numbers = {param.name: random() for param in flow.spec.params}
+    if flow.spec.dropout:  # a quarter of the weights
+        tensors["dropout_seed"] = torch.tensor([2**40 + 7])
+        numbers |= {"has_dropout_seed": torch.tensor(True), "dropout_factor": torch.tensor(4 / 3)}
+        numbers["dropout_cutoff"] = torch.tensor(-(2**30))
     return tensors, {"scale": random()} | numbers
 
 

@@ -215,7 +215,8 @@ def test_mistakes_stand_in_the_yaml() -> None:
         "    5 | colour: red\n"
         "      | ^^^^^^\n"
         "  help: known keys: name, doc, heads, head_dim, dtype, layout, scale, score, mask, "
-        "outputs, fp32_dot, backward, params, tensors, head_gate, sink, sizes, schedule, check"
+        "outputs, fp32_dot, backward, params, tensors, head_gate, dropout, "
+        "sink, sizes, schedule, check"
     )
 
 

@@ -90,10 +90,10 @@ WRONG: dict[str, str] = {
     "tensor_shape_empty": f"{HEAD}tensors: {{bias: {{shape: []}}}}\n",
     "tensor_int_grad": f"{HEAD}tensors: {{t: {{shape: [heads], dtype: int32, grad: true}}}}\nscore: score * t[h]\n",
     "tensor_without_shape": f"{HEAD}tensors: {{bias: {{dtype: fp32}}}}\n",
+    "dropout_is_number": f"{HEAD}dropout: 0.1\n",
     # Not built yet.
     "later_sink": f"{HEAD}sink: per_head\n",
     "later_output": f"{HEAD}outputs: [lse, entropy]\n",
-    "later_dropout": f"{HEAD}dropout: 0.1\n",
     "later_rope": f"{HEAD}rope: {{base: 10000}}\n",
     "later_kv_layout": f"{HEAD}kv_layout: paged\n",
     # Formulas: the language.

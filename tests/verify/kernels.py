@@ -88,6 +88,7 @@ def attention_spec(
         gradients=(),
         params=tuple(Param(p.name, p.kind, p.default) for p in params),
         tensors=(),
+        dropout=False,
         head_gate=False,
         sizes=Sizes(),
         schedule=None,
