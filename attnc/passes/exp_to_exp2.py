@@ -1,7 +1,10 @@
-"""Write the exponentials of a loop as exp2 of one multiply-add.
+"""Write the weights of a loop, exponentials against a row's anchor, as exp2 of one multiply-add.
 
 Why: the hardware has exp2.  p = exp(scale s - lse) is exp2(s f - r), with f = scale log2 e and
 r = lse log2 e made before the loop where they do not change in it.
+
+A weight is at most 1, and what the product rounds is little of it.  An exponential of the user's own
+score is of any size and stays as it is: exp(50) as exp2(50 log2 e) would be 50 ulp off.
 
 A score that may come near the largest float32 (a user's bias of -3.4e38 is finite) is not
 multiplied before lse is subtracted: times log2 e it would become -inf.
@@ -24,14 +27,14 @@ from attnc.symbols import arguments, replaced
 
 @dataclass(frozen=True, slots=True)
 class ExpToExp2:
-    """logits := scale qk; p := exp(logits - lse)   ->   p := exp2(qk scale log2 e - lse log2 e)."""
+    """p := exp(scale qk - anchor(lse))   ->   p := exp2(qk scale log2 e - anchor(lse) log2 e)."""
 
     name: ClassVar[str] = "exp-to-exp2"
     needs: ClassVar[Level] = Level.STREAMED
     leaves: ClassVar[Level] = Level.STREAMED
 
     def run(self, kernel: Kernel) -> Kernel:
-        """Rewrite every value of a loop that is an exponential."""
+        """Rewrite every value of a loop that is such an exponential."""
         body = tuple(
             _loop(stmt, kernel) if isinstance(stmt, Loop) else stmt for stmt in kernel.body
         )
@@ -44,7 +47,7 @@ def _loop(loop: Loop, kernel: Kernel) -> Stmt:
 
 def _let(let: Let, loop: Loop, kernel: Kernel) -> Let:
     match let.value:
-        case Formula(exp() as formula):
+        case Formula(exp() as formula) if formula.has(Anchor):
             return replace(let, value=Formula(_exp2(arguments(formula)[0], let, loop, kernel)))
         case _:
             return let
