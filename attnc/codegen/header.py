@@ -71,9 +71,13 @@ def _meaning(interface: Interface) -> list[str]:
         lines.append("    out     has only weights that are kept, each times 1 / (1 - dropout_p)")
     if interface.head_gate:
         lines.append("    out     is multiplied by head_gate[h]")
-    lines.append("    lse     = natural log of the sum over visible keys of exp(logits)")
+    joined = " and the sink" if interface.sink else ""
+    lines.append(f"    lse     = natural log of the sum over visible keys{joined} of exp(logits)")
+    if interface.sink:
+        lines.append("    sink    is the logit sink[h] of a key with value 0 that every query sees")
+    empty = "the sink" if interface.sink else "-inf"
     lines.append(
-        "A query that sees no key gives out 0 and lse -inf.  "
+        f"A query that sees no key gives out 0 and lse {empty}.  "
         "What lies in keys hidden from every query never matters."
     )
     return lines

@@ -249,7 +249,8 @@ def _divisors(interface: Interface) -> list[Expr]:
 def _tensors(interface: Interface, program: Program) -> tuple[TensorView, ...]:
     read = {buffer.name for kernel in program.kernels for buffer in kernel.buffers}
     declared = [(t.name, t.shape, t.dtype) for t in interface.tensors]
-    declared += [("head_gate", ("heads",), "f32")] if interface.head_gate else []
+    by_head = {"head_gate": interface.head_gate, "sink": interface.sink}
+    declared += [(name, ("heads",), "f32") for name, asked in by_head.items() if asked]
     return tuple(
         TensorView(
             name,

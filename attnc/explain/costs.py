@@ -54,7 +54,7 @@ def costs_of(spec: AttentionSpec, at: Situation, tiles: TileCount) -> Costs:
         BYTES[tensor.dtype] * prod(at.extent(dim) for dim in tensor.shape)
         for tensor in spec.tensors
     )
-    inputs += 4 * at.heads if spec.head_gate else 0
+    inputs += 4 * at.heads * len(spec.by_head)
     return Costs(
         flops=per_pair * tiles.visited_pairs,
         dense_flops=per_pair * tiles.total_pairs,

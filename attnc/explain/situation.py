@@ -137,7 +137,6 @@ def situation_of(
     for name, value in sizes.items():
         if not 0 <= value <= 2**30:
             raise BadSize(name=name, value=value)
-    gates = [Tensor("head_gate", ("heads",))] if spec.head_gate else []
     return Situation(
         batch=sizes["batch"],
         q_len=sizes["q_len"],
@@ -145,7 +144,7 @@ def situation_of(
         heads=spec.heads_q,
         kv_heads=spec.heads_kv,
         params=_params(spec, params or {}),
-        tensors={tensor.name: tensor for tensor in (*spec.tensors, *gates)},
+        tensors={tensor.name: tensor for tensor in (*spec.tensors, *spec.by_head)},
     )
 
 

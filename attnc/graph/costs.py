@@ -92,8 +92,8 @@ def _seconds(flow: Dataflow, name: str) -> float:
             return 2 * len(operands) / 2 * prod(extent[axis] for axis in axes) / MATRIX_FLOPS
         case Map(formula):
             return _work(formula) * elements(flow, name) / MAP_FLOPS
-        case LogSumExp(operand):
-            return (FUNCTION_FLOPS + 2) * elements(flow, operand) / MAP_FLOPS
+        case LogSumExp(operands):
+            return (FUNCTION_FLOPS + 2) * elements(flow, operands[0]) / MAP_FLOPS
 
 
 def _work(formula: Basic) -> int:

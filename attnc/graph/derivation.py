@@ -47,8 +47,9 @@ def _text(flow: Dataflow, name: str) -> str:
             return plain(formula) + _shown(where != true)
         case Contract(operands, axes):
             return _sum_over(_summed(flow, operands, axes)) + " * ".join(operands)
-        case LogSumExp(operand, over, _, where):
-            return f"log of {_sum_over([over])}exp({operand}){_shown(where != true)}"
+        case LogSumExp((operand, *others), over, _, where):
+            text = f"log of {_sum_over([over])}exp({operand}){_shown(where != true)}"
+            return text + "".join(f", and of exp({other})" for other in others)
         case Scatter(tensor, parts):
             reads = (
                 f"{value} where {tensor}[{', '.join(map(plain, indices))}] is read"

@@ -42,8 +42,8 @@ from attnc.symbols import names_in, value_symbol
 def differentiate(flow: Dataflow) -> Dataflow:
     """Add the gradient of every operand that may have one.
 
-    `gradients` maps q, k, v, tensors with `grad: true`, float params, scale and head_gate to
-    values.  The cotangents of the outputs are inputs called grad_out, grad_lse ...
+    `gradients` maps q, k, v, tensors with `grad: true`, float params, scale, head_gate and sink
+    to values.  The cotangents of the outputs are inputs called grad_out, grad_lse ...
     """
     leaves = _leaves(flow)
     reverse = _Reverse(flow, leaves)
@@ -69,7 +69,7 @@ def _leaves(flow: Dataflow) -> tuple[str, ...]:
         "q", "k", "v",
         *(tensor.name for tensor in spec.tensors if tensor.grad),
         *(param.name for param in spec.params if param.kind == "float" and param.name in formulas),
-        *(("head_gate",) if spec.head_gate else ()),
+        *(tensor.name for tensor in spec.by_head),
         "scale",
     )  # fmt: skip
 
@@ -206,14 +206,18 @@ class _Reverse:
         return self.table.add(f"slope_of_{operand}", Map(slope, map_.axes, map_.where))
 
     def _log_sum_exp(self, name: str, lse: LogSumExp, cotangent: str) -> None:
-        operand = lse.operand
-        if operand not in self.moving:
-            return
-        axes = self.table.axes(operand)
-        weights = exp(value_symbol(operand) - value_symbol(name))
-        p = self.table.add("p", Map(weights, axes, lse.where))
-        product = value_symbol(p) * value_symbol(cotangent)
-        self.reaches(operand, Map(product, axes, lse.where))
+        for operand in lse.operands:
+            if operand not in self.moving:
+                continue
+            axes = self.table.axes(operand)
+            weights = exp(value_symbol(operand) - value_symbol(name))
+            if lse.over in axes:
+                p = self.table.add("p", Map(weights, axes, lse.where))
+                product = value_symbol(p) * value_symbol(cotangent)
+                self.reaches(operand, Map(product, axes, lse.where))
+            else:
+                p = self.table.add(f"p_{operand}", Map(weights, lse.axes))
+                self.reaches(operand, Contract((cotangent, p), axes))
 
     def _read(self, read: Input | Gather, cotangent: str) -> None:
         if isinstance(read, Gather):

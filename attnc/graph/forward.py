@@ -23,7 +23,7 @@ from attnc.graph.operations import (
     symbol_of,
 )
 from attnc.graph.value_table import ValueTable
-from attnc.spec.schema import AttentionSpec, Tensor
+from attnc.spec.schema import AttentionSpec
 from attnc.symbols import Read, replaced
 
 VARIES = {
@@ -65,7 +65,7 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
     build.varies[dot] = frozenset("bgrqk")
     formula = spec.score.xreplace({symbols.score: symbols.scale * dots})
     logits = build.add("logits", Map(build.values_for(formula), AXES[:5], mask))
-    lse = build.add("lse", LogSumExp(logits, "k", AXES[:4], mask))
+    lse = build.add("lse", LogSumExp((logits, *build.sinks()), "k", AXES[:4], mask))
     weights = exp(symbols.value_symbol(logits) - symbols.value_symbol(lse))
     p = build.add("p", Map(weights, AXES[:5], mask))
     weighted = "ungated" if spec.head_gate else "out"
@@ -77,8 +77,7 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
 
 def declared_names(spec: AttentionSpec) -> frozenset[str]:
     """What the spec calls its own: tensors and params."""
-    gate = ("head_gate",) if spec.head_gate else ()
-    return frozenset((*gate, *(named.name for named in (*spec.tensors, *spec.params))))
+    return frozenset(named.name for named in (*spec.by_head, *spec.tensors, *spec.params))
 
 
 class _Builder:
@@ -87,8 +86,6 @@ class _Builder:
     def __init__(self, spec: AttentionSpec) -> None:
         self.spec = spec
         self.tensors = {tensor.name: tensor for tensor in spec.tensors}
-        if spec.head_gate:
-            self.tensors["head_gate"] = Tensor("head_gate", ("heads",))
         self.table = ValueTable(declared_names(spec))
         self.values = self.table.values
         self.varies = dict(VARIES)
@@ -140,11 +137,12 @@ class _Builder:
         product = symbols.Where(symbols.nonzero(gate), symbols.value_symbol(out) * gate, Integer(0))
         return self.add("out", Map(product, self.values[out].axes))
 
-    def _gate_input(self) -> Input:
-        return Input("head_gate", ("g", "r"), "f32")
+    def sinks(self) -> tuple[str, ...]:
+        """What joins the softmax beside the keys."""
+        return (self.add("sink", Input("sink", ("g", "r"), "f32")),) if self.spec.sink else ()
 
     def _gate(self) -> Symbol:
-        return symbols.value_symbol(self.add("head_gate", self._gate_input()))
+        return symbols.value_symbol(self.add("head_gate", Input("head_gate", ("g", "r"), "f32")))
 
     def _read(self, read: Read) -> Expr:
         tensor = self.tensors[read.tensor]

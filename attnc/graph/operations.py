@@ -62,9 +62,12 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class LogSumExp:
-    """log of the sum of exp(operand) over `over` where `where` holds; -inf where it never does."""
+    """log of the sum of exp of the operands: of the first over `over` where `where` holds.
 
-    operand: str
+    Others lack that axis, and count once (a sink).  -inf where nothing counts.
+    """
+
+    operands: tuple[str, ...]
     over: str
     axes: tuple[str, ...]
     where: Boolean = true
@@ -138,8 +141,8 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
             formulas: tuple[Basic, ...] = indices
         case Map(formula, _, where):
             formulas = (formula, where)
-        case LogSumExp(operand, _, _, where):
-            formulas = (Symbol(operand), where)
+        case LogSumExp(operands, _, _, where):
+            formulas = (*(Symbol(operand) for operand in operands), where)
         case Scatter(_, parts):
             formulas = tuple(part for name, indices in parts for part in (Symbol(name), *indices))
     names = (name for formula in formulas for name in sorted(names_in(formula)) if name in values)

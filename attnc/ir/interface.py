@@ -95,6 +95,7 @@ class Interface:
     kept: tuple[str, ...]  # what the forward writes for them
     derivation: tuple[str, ...]  # how they are made, as formulas for a reader
     schedules: tuple[ScheduleRow, ...]
+    sink: bool = False
 
     @property
     def group(self) -> int:

@@ -2,7 +2,7 @@
 
 Why: the hardware has exp2, and exp2(x * factor - m * factor) is one multiply-add and one exp2 a
 score.  The running maximum is that of x, in x's own units: lse then suffers no change of units and
-back.
+back.  A maximum that starts from a sink is in the sink's units: the factor joins it row by row.
 
 A score that may come near the largest float32 (a user's bias or param of -3.4e38 is finite) is not
 multiplied before the maximum is subtracted: times log2 e it would become -inf.
@@ -21,10 +21,12 @@ from attnc.ir.functions import Exp2, tile_symbol
 from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Reduce, Scalar, Stmt
 from attnc.ir.rebuild import map_stmt, prune, substitution
 from attnc.passes.exponents import LOG2_E, constant_factor, holds_real_param, may_be_huge
+from attnc.symbols import replaced
 
 SMALLEST_UNIT = Float(
     "1.2e-38"
 )  # a normal float32: -inf times it is -inf, where scale = 0 gives NaN
+LEAST = Float("-3e38")  # no exponent is taken against -inf
 SIGN = Symbol("scale_sign", real=True)
 UNIT, FACTOR = Symbol("unit", positive=True), Symbol("factor", positive=True)
 
@@ -34,6 +36,7 @@ class FoldScales:
     """m = max(c x), sum exp(c x - m)   ->   m = max(x), sum exp2(x f - m f).
 
     f = c log2 e.  After the loop, m is read as c m.
+    From a sink: m = max(c x), sum exp2(x f - m log2 e).
     """
 
     name: ClassVar[str] = "fold-scales"
@@ -51,7 +54,7 @@ class FoldScales:
 
 def _fold(kernel: Kernel, leader: str) -> Kernel:
     fold = _Fold.of(kernel, leader)
-    in_score_units = substitution({leader: tile_symbol(leader) * fold.unit})
+    in_score_units = substitution({leader: tile_symbol(leader) * fold.held})
     body: list[Stmt] = []
     for stmt in kernel.body:
         if isinstance(stmt, Loop) and any(r.name == leader for r in stmt.reductions):
@@ -69,6 +72,7 @@ class _Fold:
         Expr  # what the loop computes in place of the score's formula: the score is unit * inside
     )
     unit: Expr
+    held: Expr  # the maximum is held * what the loop carries: the unit, or 1
     factor: Expr | None  # unit * log2 e, or None where the score must not be multiplied
     before: tuple[Let, ...] = ()
     scalars: tuple[Scalar, ...] = ()
@@ -84,15 +88,18 @@ class _Fold:
         formula = cast(Expr, value.expr)
         constant, rest = constant_factor(formula, kernel)
         if may_be_huge(formula, loop, kernel) or holds_real_param(rest, loop, kernel):
-            return cls(leader, score, formula, S.One, None)
+            return cls(leader, score, formula, S.One, S.One, None)
+        starts_low = reduction.init == S.NegativeInfinity
         if constant == symbols.scale:
             unit = sympy.Max(sympy.Abs(symbols.scale), SMALLEST_UNIT)
             made = (Let("unit", Formula(unit), note="never 0: -inf * unit is -inf"), _factor(UNIT))
             sign = Scalar(str(SIGN), "sign", "sign of scale")
-            return cls(leader, score, SIGN * rest, UNIT, FACTOR, made, (sign,))
+            held = UNIT if starts_low else S.One
+            return cls(leader, score, SIGN * rest, UNIT, held, FACTOR, made, (sign,))
         if not constant.is_positive:
             constant, rest = Integer(1), formula
-        return cls(leader, score, rest, constant, FACTOR, (_factor(constant),))
+        held = constant if starts_low else S.One
+        return cls(leader, score, rest, constant, held, FACTOR, (_factor(constant),))
 
     def loop(self, loop: Loop) -> Loop:
         """The loop over x in place of c x."""
@@ -104,6 +111,8 @@ class _Fold:
         return replace(loop, body=body, reductions=reductions)
 
     def _reduction(self, reduction: Reduce) -> Reduce:
+        if reduction.name == self.leader:
+            return replace(reduction, element=self.unit / self.held * reduction.element)
         if reduction.follows != self.leader or reduction.repair is None:
             return reduction
         return replace(
@@ -116,11 +125,20 @@ class _Fold:
         """Multiply before subtracting: one multiply-add."""
         if self.factor is None:
             return self._exp2_of_difference(exponent)
-        return Exp2(sympy.expand(exponent * self.factor))
+        score, leader = tile_symbol(self.score), tile_symbol(self.leader)
+        against = leader * self._held_factor
+        if self.held != self.unit:  # a sink may be finite and minus the largest float32
+            against = sympy.Max(against, LEAST)
+        changes = {score: score * self.factor, leader: against}
+        return Exp2(sympy.expand(replaced(exponent, changes)))
 
     def _exp2_of_difference(self, exponent: Expr) -> Expr:
         """Subtract before multiplying: an unmoved maximum must give exactly 1."""
-        return Exp2(sympy.Mul(exponent, self.factor or LOG2_E, evaluate=False))
+        return Exp2(sympy.Mul(exponent, self._held_factor, evaluate=False))
+
+    @property
+    def _held_factor(self) -> Expr:
+        return LOG2_E if self.factor is None or self.held != self.unit else self.factor
 
 
 def _factor(unit: Expr) -> Let:

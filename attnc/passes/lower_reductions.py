@@ -36,6 +36,7 @@ from attnc.ir.nodes import (
     Value,
 )
 from attnc.ir.rebuild import axes_by_name, reads_of
+from attnc.passes.elements import dot_operands, unit_of, vanishes
 from attnc.symbols import Where, names_in, replaced
 
 
@@ -73,7 +74,7 @@ def _features(kernel: Kernel) -> frozenset[str]:
 
 def _start(reduction: Reduce) -> Start:
     assert reduction.init is not None
-    init = Float(0) if reduction.init == 0 else reduction.init
+    init = Float(reduction.init) if reduction.init.is_Integer else reduction.init
     return Start(reduction.name, Fill(init), reduction.axes)
 
 
@@ -161,9 +162,10 @@ class _Lowering:
         return tile_symbol(self.known[key])
 
     def _maximum(self, reduction: Reduce) -> None:
-        score = self._select(reduction.element, reduction)
+        unit, element = unit_of(reduction.element, reduction.over, self.varies)
+        score = self._select(element, reduction)
         largest = self._let("tile_max", Collapse("max", str(score), reduction.over), reduction.axes)
-        raised = Formula(Max(tile_symbol(reduction.name), largest))
+        raised = Formula(Max(tile_symbol(reduction.name), unit * largest))
         moved = self._let(f"{reduction.name}_new", raised, reduction.axes)
         self.updates.append(Update(reduction.name, str(moved)))
         if any(other.follows == reduction.name for other in self.source.reductions):
@@ -197,7 +199,7 @@ class _Lowering:
             anchor = self.anchors[reduction.follows]
             element = replaced(element, {tile_symbol(reduction.follows): anchor})
             carried = carried * self._rescale(reduction, anchor)
-        weights, values = _dot_operands(element, self.features, self.varies)
+        weights, values = dot_operands(element, self.features, self.varies)
         varying = self._axes(weights)
         tile_axes = tuple(a for a in (*reduction.axes, reduction.over) if a in varying)
         name = "p" if isinstance(weights, Exp2 | exp) else "terms"
@@ -257,42 +259,15 @@ class _Lowering:
         if isinstance(reduction.where, BooleanTrue):
             return element
         for score, chosen in self.selected.items():
-            if _vanishes(element, tile_symbol(score)):
+            if vanishes(element, tile_symbol(score)):
                 return replaced(element, {tile_symbol(score): tile_symbol(chosen)})
         visible = reduction.where
         axes = (*self._rows(reduction), reduction.over)
         if not isinstance(visible, Symbol):
             visible = self._let("visible", Formula(visible), axes, "i1", reduction.note)
-        weights, values = _dot_operands(element, self.features, self.varies)
+        weights, values = dot_operands(element, self.features, self.varies)
         shown = Where(Symbol(str(visible)), weights, Integer(0))
         chosen = self._let(
             f"{weights}_visible" if weights.is_Symbol else "weights", Formula(shown), axes
         )
         return chosen if values is None else chosen * tile_symbol(values)
-
-
-def _vanishes(element: Expr, score: Symbol) -> bool:
-    """Whether an element goes to 0 as the score goes to -inf.
-
-    It does where it holds exp of the score, and the score nowhere else.
-    """
-    exponentials = [
-        f
-        for f in sympy.Mul.make_args(element)
-        if isinstance(f, Exp2 | exp) and score in f.free_symbols
-    ]
-    if len(exponentials) != 1 or score in (element / exponentials[0]).free_symbols:
-        return False
-    slope = sympy.diff(exponentials[0].args[0], score)
-    return bool(slope.is_positive)
-
-
-def _dot_operands(
-    element: Expr, features: frozenset[str], varies: dict[str, frozenset[str]]
-) -> tuple[Expr, str | None]:
-    """Split p[q, k] * v[k, e] into its operands; a plain row sum has no second one."""
-    values = [f for f in sympy.Mul.make_args(element) if varies.get(str(f), frozenset()) & features]
-    if not values:
-        return element, None
-    (value,) = values
-    return element / value, str(value)

@@ -3,7 +3,8 @@
 Why: three passes over the keys become one.  A sum of f(x, m) may run while m is still growing iff a
 change of m can be repaired on what has been summed so far: f(x, m') = a(m, m') f(x, m) with `a`
 free of all that varies along the axis.  Then a linear map repairs the sum, and online softmax and
-FlashAttention's accumulator are instances.
+FlashAttention's accumulator are instances.  What the sums start from obeys the same repair: with a
+sink, l starts from exp(sink - m) where m starts from the sink, which is 1.
 Source: Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135.
 """
 
@@ -110,12 +111,23 @@ def _follow(reduction: Reduce, running: dict[str, Reduce], varies: set[str]) -> 
         raise CannotStream(f"{reduction.name} reads {' and '.join(followed)} of the same loop")
     (leader,) = followed
     repair = repair_of(reduction, leader, varies)
-    if (
-        reduction.init is None
-        or repair.xreplace({tile_symbol(reduction.name): reduction.init}) != reduction.init
-    ):
+    init = _start(reduction, running[leader], repair)
+    return replace(reduction, init=init, follows=leader, repair=repair)
+
+
+def _start(reduction: Reduce, leader: Reduce, repair: Expr) -> Expr:
+    """What a sum starts from, where its leader starts.
+
+    It obeys the repair: moving the leader before the first tile changes nothing.
+    """
+    assert reduction.init is not None and leader.init is not None
+    m = tile_symbol(leader.name)
+    before, after = (replaced(reduction.init, {m: at(leader.name)}) for at in (old, new))
+    repaired = sympy.powsimp(replaced(repair, {tile_symbol(reduction.name): before}))
+    start = replaced(reduction.init, {m: leader.init})
+    if repaired != after or not start.is_number:
         raise CannotStream(f"the start of {reduction.name} does not obey its repair {repair}")
-    return replace(reduction, follows=leader, repair=repair)
+    return start
 
 
 def repair_of(reduction: Reduce, leader: str, varies: set[str]) -> Expr:

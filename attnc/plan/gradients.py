@@ -196,7 +196,7 @@ class _GradientPlan:
         outside, inside = factors_along(formula, self.tiles.walked, self._varies())
         if outside == 1:
             return value_symbol(name)
-        if isinstance(inside, Symbol):
+        if isinstance(inside, Symbol) or inside == 1:
             return formula
         let = self.tiles.lets[name]
         note = f"without the factor {outside}, which comes after the loop"

@@ -46,6 +46,7 @@ def interface_of(flow: Dataflow) -> Interface:
         outputs=spec.outputs,
         head_gate=spec.head_gate,
         dropout=spec.dropout,
+        sink=spec.sink,
         backward=spec.backward,
         gradients=_gradients(flow),
         kept=flow.kept,
@@ -59,7 +60,8 @@ DIM_OF = {"batch": "b", "heads": "h", "kv_heads": "g", "q_len": "q", "kv_len": "
 
 def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
     """What the kernels of the backward write, operand by operand."""
-    shapes = {tensor.name: tensor.shape for tensor in flow.spec.tensors} | {"head_gate": ("heads",)}
+    given = (*flow.spec.tensors, *flow.spec.by_head)
+    shapes = {tensor.name: tensor.shape for tensor in given}
     found: list[GradientArgument] = []
     made = {buffer for graph in flow.backward for buffer, _ in graph.results}
     whole = flow.graph()

@@ -6,16 +6,18 @@
     out = acc / row_sum;  lse = row_max + log row_sum
 
 A LogSumExp is computed as a maximum and a sum against it, so wherever exp(t - lse) is summed, lse
-is written out and the factors that do not vary along the keys leave the sum.
+is written out and the factors that do not vary along the keys leave the sum.  A sink is where both
+start: row_max from the sink, row_sum from exp(sink - row_max).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import sympy
-from sympy import Expr, Integer, S, Symbol, exp, log
-from sympy.logic.boolalg import Boolean
+from sympy import Expr, S, Symbol, exp, log, true
+from sympy.logic.boolalg import And, Boolean
 
 from attnc.algebra import factors_along
 from attnc.graph.operations import (
@@ -59,6 +61,8 @@ class _ForwardPlan:
         self.flow, self.graph = flow, graph
         self.tiles = TilePlan(flow, "q", "k", graph)
         self.written_out: dict[Expr, Expr] = {}  # lse -> row_max + log(row_sum)
+        self.made: dict[Reduce, str] = {}  # reductions by what they are, less their name
+        self._last = ""  # the reduction that was asked for last
 
     def kernel(self) -> Kernel:
         tiles = self.tiles
@@ -77,58 +81,77 @@ class _ForwardPlan:
 
     def _result(self, name: str) -> list[Stmt]:
         match self.flow.values[name]:
-            case LogSumExp(operand, _, _, where):
-                return self._log_sum_exp(name, operand, where)
-            case WholeContract((weights, values)) if (
-                weights in self.flow.values and "k" in self.flow.values[weights].axes
+            case LogSumExp(operands, _, _, where):
+                return self._log_sum_exp(name, operands, where)
+            case WholeContract(operands, axes) if any(
+                "k" in self.flow.values[operand].axes for operand in operands
             ):
-                return self._weighted_sum(name, weights, values)
+                return self._sum(name, operands, axes)
             case Map(formula, axes):
                 along = self.tiles.along(name, axes)
                 return [Let(name, Formula(cast(Expr, formula)), along)]
             case _:
                 return []
 
-    def _log_sum_exp(self, name: str, operand: str, where: Boolean) -> list[Stmt]:
-        t, row_max, row_sum = (value_symbol(n) for n in (operand, ROW_MAX, ROW_SUM))
-        shown, note = self.tiles.in_range(where), self.tiles.mask_note()
-        largest = Reduce(ROW_MAX, "max", "k", t, ("q",), S.NegativeInfinity, shown, note=note)
-        weights = exp(t - row_max)
-        total = Reduce(ROW_SUM, "sum", "k", weights, ("q",), Integer(0), shown, note=note)
+    def _log_sum_exp(self, name: str, operands: tuple[str, ...], where: Boolean) -> list[Stmt]:
+        t, *sinks = (value_symbol(operand) for operand in operands)
+        row_max, row_sum = value_symbol(ROW_MAX), value_symbol(ROW_SUM)
+        least = sympy.Max(*sinks) if sinks else S.NegativeInfinity
+        first = sympy.Add(*(exp(sink - row_max) for sink in sinks))
         self.written_out[value_symbol(name)] = row_max + LOG_ROW_SUM
         logarithm = row_max + Log2(row_sum) * log(2)
-        lse = Let(
-            name, Formula(logarithm), ("q",), note="natural log; -inf for a row that sees nothing"
-        )
-        return [self.tiles.loop([largest]), self.tiles.loop([total]), lse]
+        note = "natural log" if sinks else "natural log; -inf for a row that sees nothing"
+        return [
+            *self._reduce(ROW_MAX, "max", t, least, where),
+            *self._reduce(ROW_SUM, "sum", exp(t - row_max), first, where),
+            Let(name, Formula(logarithm), ("q",), note=note),
+        ]
 
-    def _weighted_sum(self, name: str, weights: str, values: str) -> list[Stmt]:
-        operation = self.flow.values[weights]
-        assert isinstance(operation, Map)
-        shares = self._shares(operation)
-        element = _expand_weights(shares) * value_symbol(self.tiles.label(values))
-        varies = self.tiles.varies | {
-            self.tiles.label(values): frozenset("ke"),
-            ROW_MAX: frozenset("q"),
-            ROW_SUM: frozenset("q"),
-        }
-        outside, inside = factors_along(element, "k", varies)
-        where = self.tiles.in_range(operation.where)
-        total = Reduce(
-            ACCUMULATOR,
-            "sum",
-            "k",
-            inside,
-            ("q", "e"),
-            Integer(0),
-            where,
-            note=self.tiles.mask_note(),
-        )
-        factor = Let(
-            "inverse", Formula(outside), ("q",), note="a row that sees nothing divides by nothing"
-        )
-        product = value_symbol(ACCUMULATOR) * value_symbol("inverse")
-        return [self.tiles.loop([total]), factor, Let(name, Formula(product), ("q", "e"))]
+    def _sum(self, name: str, operands: tuple[str, ...], axes: tuple[str, ...]) -> list[Stmt]:
+        """A sum over the keys, each of its terms less the factors that are the row's own."""
+        element, where = self._element(operands)
+        along = self.tiles.along(name, axes)
+        body: list[Stmt] = []
+        total: Expr = S.Zero
+        for term in sympy.Add.make_args(sympy.expand_mul(element)):
+            outside, inside = factors_along(term, "k", self.tiles.varies)
+            wanted = ACCUMULATOR if "e" in axes else f"{name}_sum"
+            body += self._reduce(wanted, "sum", inside, S.Zero, where, along)
+            if "e" in axes:
+                note = "a row that sees nothing divides by nothing"
+                body.append(Let("inverse", Formula(outside), ("q",), note=note))
+                outside = value_symbol("inverse")
+            total += outside * value_symbol(self._last)
+        return [*body, Let(name, Formula(total), along)]
+
+    def _reduce(
+        self,
+        wanted: str,
+        kind: str,
+        element: Expr,
+        init: Expr,
+        where: Boolean,
+        axes: tuple[str, ...] = ("q",),
+    ) -> list[Stmt]:
+        """A loop that reduces an element; none where a loop before does just that."""
+        shown, note = self.tiles.in_range(where), self.tiles.mask_note()
+        reduction = Reduce("", kind, "k", element, axes, init, shown, note=note)
+        known = reduction in self.made
+        self._last = self.made.setdefault(reduction, wanted)
+        return [] if known else [self.tiles.loop([replace(reduction, name=wanted)])]
+
+    def _element(self, operands: tuple[str, ...]) -> tuple[Expr, Boolean]:
+        """A product of values, what is made of lse written out, and where it counts."""
+        product: Expr = S.One
+        where: Boolean = true
+        for operand in operands:
+            operation = self.flow.values[operand]
+            if isinstance(operation, Map) and operand not in self.tiles.lets:
+                product *= _expand_weights(self._shares(operation))
+                where = cast(Boolean, And(where, operation.where))
+            else:
+                product *= value_symbol(self.tiles.label(operand))
+        return product, where
 
     def _shares(self, weights: Map) -> Expr:
         """The formula of weights over tiles that need nothing of what the kernel reduces."""

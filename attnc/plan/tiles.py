@@ -83,7 +83,8 @@ class TilePlan:
             if (let := self._let(name)) is not None:
                 self.lets[name] = let
                 learn(let, self.ranges)
-        self.varies = {name: frozenset(let.axes) for name, let in self.lets.items()} | {
+        named = ((called, let) for key, let in self.lets.items() for called in (key, let.name))
+        self.varies = {called: frozenset(let.axes) for called, let in named} | {
             "q_idx": frozenset("q"),
             "q_pos": frozenset("q"),
             "kv_idx": frozenset("k"),

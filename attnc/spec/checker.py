@@ -75,6 +75,7 @@ class _Checker:
             outputs=self.values.get("outputs", ()),
             params=params,
             tensors=tensors,
+            sink=self.values.get("sink", "none") == "per_head",
             sizes=sizes,
             schedule=self._schedule(),
             check=check,

@@ -180,8 +180,8 @@ def _fields(sizes: Section) -> tuple[Field, ...]:
         ),
         Field(
             "sink",
-            Choice(("none",), later=("per_head",)),
-            "a learned logit per head",
+            Choice(("none", "per_head")),
+            "per_head: a tensor sink [heads], a logit that joins the softmax as a key with value 0",
             default="none",
         ),
         Field("sizes", sizes, "nominal sizes"),

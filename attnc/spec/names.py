@@ -78,7 +78,7 @@ def _declared_problem(name: str) -> str | None:
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
         rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)|(?:d|grad|slope_of)_\w+"
-        rf"|(?:q|k|v|out|ungated|lse|head_gate)_{_OF_TENSOR}|\w+_visible|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
+        rf"|(?:q|k|v|out|ungated|lse|head_gate|sink)_{_OF_TENSOR}|\w+_visible|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 
 

@@ -65,7 +65,7 @@ class AttentionSpec:
     scale_text: str  # the three formulas as the user wrote them
     score_text: str
     mask_text: str
-    outputs: tuple[str, ...]  # extra outputs: only "lse" until a later issue
+    outputs: tuple[str, ...]  # extra outputs: lse, max_score, entropy, key_mass
     fp32_dot: str  # ieee | tf32 | tf32x3
     backward: bool
     params: tuple[Param, ...]
@@ -79,9 +79,16 @@ class AttentionSpec:
     fixes_heads: bool  # a formula names h outside a tensor index: no other head count is accepted
     text: str  # the source text, or the YAML that says the same as the Python form
     path: str  # shown in errors and in the generated header
+    sink: bool = False  # a logit per head joins the softmax as a key with value 0
     spans: Mapping[str, Span] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )
+
+    @property
+    def by_head(self) -> tuple[Tensor, ...]:
+        """The tensors that a feature, and no declaration, adds to the call."""
+        asked = {"head_gate": self.head_gate, "sink": self.sink}
+        return tuple(Tensor(name, ("heads",), grad=True) for name in asked if asked[name])
 
     @property
     def group(self) -> int:

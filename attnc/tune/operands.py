@@ -64,6 +64,8 @@ class Spec(Protocol):
     @property
     def head_gate(self) -> bool: ...
     @property
+    def sink(self) -> bool: ...
+    @property
     def tensors(self) -> Sequence[DeclaredTensor]: ...
     @property
     def params(self) -> Sequence[DeclaredParam]: ...
@@ -95,8 +97,8 @@ def operands_of(spec: Spec) -> Operands:
         Operand("k", _laid_out(spec, spec.heads_kv, spec.head_dim_qk), ELEMENT),
         Operand("v", _laid_out(spec, spec.heads_kv, spec.head_dim_v), ELEMENT),
     ]
-    if spec.head_gate:
-        tensors.append(Operand("head_gate", (spec.heads_q,), "fp32"))
+    for name, is_asked in (("head_gate", spec.head_gate), ("sink", spec.sink)):
+        tensors += [Operand(name, (spec.heads_q,), "fp32")] if is_asked else []
     for declared in spec.tensors:
         shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in declared.shape)
         tensors.append(Operand(declared.name, shape, declared.dtype))

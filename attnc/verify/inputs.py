@@ -40,6 +40,8 @@ def build_call(
     values = {tensor.name: _declared(tensor, sizes, case, draw) for tensor in spec.tensors}
     if spec.head_gate:
         values["head_gate"] = _gate(sizes["heads"], spec.group, draw)
+    if spec.sink:
+        values["sink"] = torch.randn(sizes["heads"], generator=draw)
     values |= _query_key_value(spec, case, sizes, draw)
     clean = Call(replace(spec, layout="bhsd"), values, dict(case.params), case.scale)
     poison = _poison(clean, shared=case.storage == "expanded")
@@ -68,8 +70,7 @@ def crowded_call(spec: AttentionSpec) -> Call:
     for tensor in spec.tensors:
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in tensor.shape]
         tensors[tensor.name] = torch.zeros((), dtype=DTYPES[tensor.dtype]).expand(shape)
-    if spec.head_gate:
-        tensors["head_gate"] = torch.ones(sizes["heads"])
+    tensors |= {tensor.name: torch.ones(sizes["heads"]) for tensor in spec.by_head}
     return Call(spec, tensors, dict(cases_for(spec)[0].params), 1.0)
 
 

@@ -45,7 +45,7 @@ class Subject:
     @cached_property
     def shapes(self) -> dict[str, tuple[str | int, ...]]:
         """Shapes of the tensors that formulas may read."""
-        return {"head_gate": ("heads",)} | {t.name: t.shape for t in self.spec.tensors}
+        return {t.name: t.shape for t in (*self.spec.by_head, *self.spec.tensors)}
 
     @cached_property
     def lets(self) -> dict[str, Let]:

@@ -54,9 +54,8 @@ def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
     q, k, v = heads_first(call)
     visible = visible_pairs(call)
     scores = torch.where(visible, _scores(call, q, k, visible, real), -torch.inf)
-    if not scores.shape[-1]:
-        scores = scores.new_full((*scores.shape[:-1], 1), -torch.inf)  # a key that nobody sees
-        v = v.new_zeros((*v.shape[:2], 1, v.shape[3]))
+    scores = torch.cat((scores, _sink(call, scores)), -1)
+    v = torch.cat((v, v.new_zeros((*v.shape[:2], 1, v.shape[3]))), 2)
     peak = scores.amax(-1, keepdim=True)
     empty = peak == -torch.inf
     weights = torch.exp(scores - torch.where(empty, 0.0, peak))
@@ -107,6 +106,12 @@ def _scores(call: Call, q: Tensor, k: Tensor, visible: Tensor, real: torch.dtype
     meanings = _meanings(call, real, score=products * scale).within(visible)
     scores = evaluate(call.spec.score, meanings)
     return scores.to(real).expand(products.shape)
+
+
+def _sink(call: Call, scores: Tensor) -> Tensor:
+    """The score of one more key, whose value is 0: the sink, else -inf, a key that nobody sees."""
+    sink = call.tensors["sink"] if call.spec.sink else torch.tensor([-torch.inf])
+    return sink.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
 
 
 def _by_query_head(call: Call, tensor: Tensor) -> Tensor:

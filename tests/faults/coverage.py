@@ -19,6 +19,7 @@ ALL = (
 TESTED = {
     "A01": "test_empty_rows", "A03": "test_empty_rows", "A04": "test_empty_rows",
     "A06": "test_empty_rows", "A07": "test_empty_rows", "A08": "test_empty_rows",
+    "A10": "test_sinks",
     "A11": "test_empty_rows", "A13": "test_empty_rows", "A14": "test_empty_rows",
     "A16": "test_empty_rows", "A17": "test_empty_rows",
     "B01": "test_masks", "B03": "test_masks", "B04": "test_masks", "B05": "test_masks",
@@ -29,7 +30,7 @@ TESTED = {
     "B26": "test_masks", "B27": "test_masks", "B28": "test_masks",
     "C02": "test_scores", "C03": "test_scores", "C04": "test_scores", "C05": "test_scores",
     "C06": "test_scores", "C07": "test_scores", "C08": "test_scores", "C10": "test_scores",
-    "C11": "test_scores", "C12": "test_scores", "C13": "test_scores", "C15": "test_scores",
+    "C11": "test_scores", "C12": "test_scores", "C13": "test_sinks", "C15": "test_sinks",
     "C17": "test_scores", "G02": "test_scores",
     "D02": "test_shapes", "D04": "test_shapes", "D05": "test_shapes", "D06": "test_shapes",
     "D07": "test_shapes", "D08": "test_shapes", "D09": "test_shapes", "D10": "test_shapes",
@@ -58,11 +59,8 @@ PARTLY = {
     "B12": "there are no block lists; another length on the same module is tested",
     "B18": "there are no block lists; a tensor of blocks in the mask is tested, forward",
     "C03": "forward; the derivative is not built",
-    "C07": "lse; sinks are not built",
     "C10": "values; gradients of learned operands are not built",
     "C12": "forward; the gradients of the odd length are not built",
-    "C13": "refused by name: sinks are not built",
-    "C15": "refused by name: sinks are not built",
     "C17": "refused by name: dropout is not built",
     "D07": "forward only",
     "D12": "operands; upstream gradients are not built",
@@ -76,7 +74,6 @@ PARTLY = {
 }
 
 NOT_HERE = {
-    "A10": "sinks come with a later issue; `sink: per_head` is refused by name (C13)",
     "D03": "variable lengths come with a later issue; `lengths` is refused by name (C17)",
     "F08": "splitting the keys over programs comes with a later issue",
 }

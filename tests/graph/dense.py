@@ -95,9 +95,11 @@ class Dense:
             case Map(formula, _, where):
                 value = self._formula(formula)
                 return torch.where(self._where(where), value, torch.zeros((), dtype=value.dtype))
-            case LogSumExp(operand, _, _, where):
+            case LogSumExp((operand, *others), _, _, where):
                 shown = torch.where(self._where(where), self.values[operand], -torch.inf)
-                return shown.logsumexp(AXES.index("k"), keepdim=True)
+                joined = [self.values[o].expand(*shown.shape[:4], 1, 1, 1) for o in others]
+                joined = torch.cat([shown, *joined], AXES.index("k"))
+                return joined.logsumexp(AXES.index("k"), keepdim=True)
             case Scatter(tensor, parts):
                 made = torch.zeros(self.tensors[tensor].shape, dtype=torch.float64)
                 for operand, indices in parts:

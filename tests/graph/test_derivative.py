@@ -102,6 +102,11 @@ BODIES = {
     "dropped gates": "dropout: true\nhead_gate: true\nscore: softcap(score, 3)",
     "empty": "mask: kv_idx > q_pos + 2\noutputs: [lse]",
     "nothing": "mask: kv_idx > 100",
+    "sink": "sink: per_head\nmask: sliding_window(3)",
+    "sink_lse": "sink: per_head\nmask: causal & (kv_idx < 4)\nscore: softcap(score, 3)\n"
+                "outputs: [lse]",
+    "sink_empty": "sink: per_head\nmask: kv_idx > q_pos + 2\noutputs: [lse]",
+    "sink_gates": "sink: per_head\nhead_gate: true\noutputs: [lse]",
 }  # fmt: skip
 
 
@@ -120,8 +125,7 @@ def inputs_of(flow: Dataflow) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     for tensor in flow.spec.tensors:
         extent = [dim if isinstance(dim, int) else SIZES[dim] for dim in tensor.shape]
         tensors[tensor.name] = random(*extent)
-    if flow.spec.head_gate:
-        tensors["head_gate"] = random(4)
+    tensors |= {tensor.name: random(4) for tensor in flow.spec.by_head}
     numbers = {param.name: random() for param in flow.spec.params}
     if flow.spec.dropout:  # a quarter of the weights
         tensors["dropout_seed"] = torch.tensor([2**40 + 7])

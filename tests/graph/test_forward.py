@@ -72,7 +72,7 @@ def test_there_is_no_softmax() -> None:
     assert not [name for name in vars(operations) if "softmax" in name.lower()]
     flow = flow_of("mask: causal")
     visible = symbols.kv_idx <= symbols.q_pos
-    assert flow.values["lse"] == LogSumExp("logits", "k", ROWS, visible)
+    assert flow.values["lse"] == LogSumExp(("logits",), "k", ROWS, visible)
     weights = exp(value_symbol("logits") - value_symbol("lse"))
     assert flow.values["p"] == Map(weights, SCORES, visible)
     assert flow.values["out"] == Contract(("p", "v"), (*ROWS, "e"))

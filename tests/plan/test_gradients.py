@@ -76,8 +76,8 @@ def check(found: dict[str, np.ndarray], dense: Dense) -> None:
     flow = dense.flow
     for leaf, value in flow.gradients.items():
         axes = flow.values[value].axes
-        if {"q", "k"} <= set(axes) or isinstance(flow.values[value], Scatter):
-            continue  # of a tensor with both axes, or read at an expression: not built yet
+        if not axes or {"q", "k"} <= set(axes) or isinstance(flow.values[value], Scatter):
+            continue  # of a number, a tensor with both axes, or read at an expression: not built
         wanted = dense.gradient(leaf).detach()
         got = torch.from_numpy(found[f"grad_{leaf}"])
         if leaf in ("k", "v"):

@@ -62,7 +62,7 @@ def test_every_field_arrives() -> None:
     text = (
         "name: all\ndoc: >\n  two\n  lines\nheads: {q: 6, kv: 2}\nhead_dim: {qk: 192, v: 128}\n"
         "dtype: fp32\nlayout: bshd\nscale: 0.1\nscore: score + t[h_kv]*w\nmask: causal\n"
-        "outputs: [lse]\nfp32_dot: tf32x3\nbackward: false\nhead_gate: true\nsink: none\n"
+        "outputs: [lse]\nfp32_dot: tf32x3\nbackward: false\nhead_gate: true\nsink: per_head\n"
         "params: {w: {type: float, default: 1}}\n"
         "tensors: {t: {shape: [kv_heads], dtype: bf16, grad: true}}\n"
         "sizes: {batch: 2, q_len: 1, kv_len: 77, w: 2.5}\n"
@@ -85,6 +85,7 @@ def test_every_field_arrives() -> None:
     assert spec.params[0].default == 1.0
     assert not spec.backward
     assert spec.head_gate
+    assert spec.sink
     assert spec.spans["schedule.block_q"].line == 20
     assert str(spec.spans["mask"]) == "x.yaml:11:7"
     assert spec.text == text
@@ -187,7 +188,7 @@ def test_schema_follows_the_fields() -> None:
     assert schema["required"] == ["heads", "head_dim"]
     assert schema["additionalProperties"] is False
     assert schema["properties"]["dtype"]["enum"] == ["fp16", "bf16", "fp32"]
-    assert schema["properties"]["sink"]["enum"] == ["none"]
+    assert schema["properties"]["sink"]["enum"] == ["none", "per_head"]
     assert all(each["description"] for each in schema["properties"].values())
 
 

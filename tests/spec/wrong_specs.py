@@ -92,7 +92,7 @@ WRONG: dict[str, str] = {
     "tensor_without_shape": f"{HEAD}tensors: {{bias: {{dtype: fp32}}}}\n",
     "dropout_is_number": f"{HEAD}dropout: 0.1\n",
     # Not built yet.
-    "later_sink": f"{HEAD}sink: per_head\n",
+    "sink_word": f"{HEAD}sink: per_token\n",
     "later_output": f"{HEAD}outputs: [lse, entropy]\n",
     "later_rope": f"{HEAD}rope: {{base: 10000}}\n",
     "later_kv_layout": f"{HEAD}kv_layout: paged\n",

@@ -1,0 +1,44 @@
+"""What a reduction's element is made of: a unit, an exponential of the score, weighed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy
+from sympy import Expr, S, Symbol, exp
+
+from attnc.algebra import factors_along
+from attnc.ir.functions import Exp2
+
+
+def unit_of(element: Expr, over: str, varies: Mapping[str, frozenset[str]]) -> tuple[Expr, Expr]:
+    """Split c x into (c, x) where the maximum of c x is c times that of x."""
+    unit, rest = factors_along(element, over, varies)
+    return (unit, rest) if unit.is_positive else (S.One, element)
+
+
+def vanishes(element: Expr, score: Symbol) -> bool:
+    """Whether an element goes to 0 as the score goes to -inf.
+
+    It does where it holds exp of the score, and the score nowhere else.
+    """
+    exponentials = [
+        f
+        for f in sympy.Mul.make_args(element)
+        if isinstance(f, Exp2 | exp) and score in f.free_symbols
+    ]
+    if len(exponentials) != 1 or score in (element / exponentials[0]).free_symbols:
+        return False
+    slope = sympy.diff(exponentials[0].args[0], score)
+    return bool(slope.is_positive)
+
+
+def dot_operands(
+    element: Expr, features: frozenset[str], varies: dict[str, frozenset[str]]
+) -> tuple[Expr, str | None]:
+    """Split p[q, k] * v[k, e] into its operands; a plain row sum has no second one."""
+    values = [f for f in sympy.Mul.make_args(element) if varies.get(str(f), frozenset()) & features]
+    if not values:
+        return element, None
+    (value,) = values
+    return element / value, str(value)
