@@ -5,12 +5,14 @@ Units: FLOPs count a multiply-add as two; bytes are bytes; sizes in text are bin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 from attnc.explain.situation import Situation
 from attnc.explain.tiles import TileCount
+from attnc.ir.nodes import Dot, Kernel, Loop
 from attnc.spec.schema import AttentionSpec
 
 BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4, "int64": 8, "bool": 1}
@@ -63,6 +65,28 @@ def costs_of(spec: AttentionSpec, at: Situation, tiles: TileCount) -> Costs:
         * at.batch
         * at.heads,
         output_bytes=outputs,
+    )
+
+
+def flops_per_pair(kernel: Kernel) -> int:
+    """The matrix products of a kernel's loops, for each pair that they visit."""
+    extents = {
+        axis.name: int(min(axis.size - axis.first, axis.tile))
+        for axis in kernel.axes
+        if axis.role == "feature"
+    }
+    return max(
+        (_loop_flops(stmt, extents) for stmt in kernel.body if isinstance(stmt, Loop)), default=0
+    )
+
+
+def _loop_flops(loop: Loop, extents: Mapping[str, int]) -> int:
+    """A product multiplies and adds along one feature axis, summed over or left standing."""
+    return sum(
+        2 * extents[axis]
+        for let in loop.body
+        if isinstance(let.value, Dot)
+        for axis in {*let.axes, let.value.over} & set(extents)
     )
 
 

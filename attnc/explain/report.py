@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from attnc.explain.contracts import contracts, lints
-from attnc.explain.costs import attention_matrix_table, caches_of, costs_of
+from attnc.explain.costs import attention_matrix_table, caches_of, costs_of, flops_per_pair
 from attnc.explain.gradients import gradients_of
 from attnc.explain.masks import valued
 from attnc.explain.pictures import Picture, draw, tile_map
@@ -66,6 +66,9 @@ def explain(
             "strategy": strategy(kernel),
         },
         "gradients": gradients_of(spec),
+        "backward_flops": {
+            one.name: flops_per_pair(one) * tiles.visited_pairs for one in program.kernels[1:]
+        },
         "tiles": {**_tiles(tiles, needed), "example_contents": _made_up(spec, decide)},
         "tile_map": tile_map(tiles, -(-situation.kv_len // schedule.block_kv)),
         "picture": _picture(small_picture(spec, situation)),

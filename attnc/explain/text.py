@@ -181,6 +181,13 @@ def _costs(facts: Facts) -> Iterator[str]:
     traffic = costs.size(found["bytes"])
     yield f"traffic    {traffic} at least: inputs read once, outputs written once"
     yield f"intensity  {found['flops_per_byte']:.4g} FLOP a byte{made_up}"
+    if backward := facts["backward_flops"]:
+        parts = ", ".join(
+            f"{name} {costs.flops(count)}" for name, count in backward.items() if count
+        )
+        total = sum(backward.values())
+        times = f"{total / max(found['flops'], 1):.3g} times as much"
+        yield f"backward   {costs.flops(total)} for all gradients, {times}: {parts}"
 
 
 def _memory(facts: Facts) -> Iterator[str]:

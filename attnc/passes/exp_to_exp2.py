@@ -3,7 +3,7 @@
 Why: the hardware has exp2.  p = exp(scale s - lse) is exp2(s f - r), with f = scale log2 e and
 r = lse log2 e made before the loop where they do not change in it.
 
-A weight is at most 1, and what the product rounds is little of it.  An exponential of the user's own
+A weight is at most 1, and what the product rounds is little of it.  An exponential in the user's
 score is of any size and stays as it is: exp(50) as exp2(50 log2 e) would be 50 ulp off.
 
 A score that may come near the largest float32 (a user's bias of -3.4e38 is finite) is not

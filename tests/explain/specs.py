@@ -9,12 +9,13 @@ from attnc.ir.nodes import Program
 from attnc.spec import parse_spec
 from attnc.spec.schema import AttentionSpec
 
-PLAIN = "name: tiny\nheads: {q: 4, kv: 2}\nhead_dim: 64\n"
+PLAIN = "name: tiny\nheads: {q: 4, kv: 2}\n"
 
 
 def spec(text: str = "") -> AttentionSpec:
     """A small spec with more lines of YAML."""
-    return parse_spec(PLAIN + text, "tiny.yaml")
+    size = "" if "head_dim" in text else "head_dim: 64\n"
+    return parse_spec(PLAIN + size + text, "tiny.yaml")
 
 
 @cache

@@ -8,6 +8,7 @@ from attnc.explain.costs import (
     costs_of,
     count,
     flops,
+    flops_per_pair,
     size,
 )
 from attnc.explain.situation import situation_of
@@ -35,6 +36,18 @@ def test_costs_without_a_mask_by_hand() -> None:
     assert found.bytes == q_or_out + 2 * k_or_v + found.output_bytes
     assert found.attention_matrix_bytes == 2 * 4 * 256 * 512 * 2
     assert found.intensity == found.flops / found.bytes
+
+
+@pytest.mark.parametrize("d", [64, 72, 200])
+def test_products_of_each_kernel_by_hand(d: int) -> None:
+    """q k and p v; for dq: q k, do v, ds k; for dk and dv: q k, do v, p do, ds q."""
+    _, program = lowered(f"mask: causal\nhead_dim: {{qk: {d}, v: 96}}\n")
+    assert {kernel.name: flops_per_pair(kernel) for kernel in program.kernels} == {
+        "forward": 2 * (d + 96),
+        "backward_rows": 0,
+        "backward_q": 2 * (2 * d + 96),
+        "backward_kv": 2 * (2 * d + 2 * 96),
+    }
 
 
 def test_declared_tensors_are_read_once() -> None:
