@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnc.verify.numbers import NumberRow
     from attnc.verify.report import Report
+    from attnc.verify.rows import NumberRow
     from attnc.verify.tolerance import Comparison
 
 KINDS = {"obligation": "obligations", "number": "comparisons", "mutant": "mutants"}

@@ -7,7 +7,7 @@ so that they stay cheap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle
@@ -27,6 +27,9 @@ TALL = (16, 64)
 TINY = (16, 16)
 LARGE = 64  # of an int param: whole tiles of 16 x 16 lie within
 VARIATIONS, USUAL = 5, 1  # of params: how many, and which has the defaults
+HIDING = (2, 4)  # sets of params that tend to hide everything, where no gradient is to be seen
+MANY_HEADED = ("transposed", "expanded")
+APART_GRADIENTS = ("far rows", "wide q", "wide k", "wide v")
 
 Params = dict[str, int | float]
 
@@ -71,11 +74,28 @@ class Case:
 def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
     """List the cases that fit a spec, in a fixed order with fixed seeds."""
     drafts = [*_check_cases(spec), *_size_cases(), *_cruel_cases(spec), *_far_cases(spec)]
-    drafts += [*_large_cases(spec), *_apart_cases(spec)]
+    return _finished(spec, [*drafts, *_large_cases(spec), *_apart_cases(spec)], range(VARIATIONS))
+
+
+def gradient_cases(spec: AttentionSpec) -> tuple[Case, ...]:
+    """Those that also ask for gradients: fewer heads and batch entries, and no far constants.
+
+    A backward takes three kernels, and nothing of it is shared by batch entries or groups of heads
+    but what a sum over them shows.
+    """
+    drafts = [*_check_cases(spec, TILE_STEPS // 8), *_size_cases(), *_cruel_cases(spec)]
+    drafts += [*_large_cases(spec), *(c for c in _apart_cases(spec) if c.name in APART_GRADIENTS)]
+    fewer = [c if c.name in MANY_HEADED else replace(c, heads_kv=1) for c in drafts]
+    fewer = [c if c.repeated else replace(c, batch=min(c.batch, 1)) for c in fewer]
+    return _finished(spec, fewer, [turn for turn in range(VARIATIONS) if turn not in HIDING])
+
+
+def _finished(spec: AttentionSpec, drafts: list[Case], turns: Sequence[int]) -> tuple[Case, ...]:
+    """Seeds, params (of a few sets in turn) and heads that the spec takes."""
     heads = spec.heads_kv if spec.fixes_heads else 0
     finished = []
     for seed, case in enumerate(drafts):
-        params = _accepted(spec, dict(case.params), seed)
+        params = _accepted(spec, dict(case.params), turns[seed % len(turns)])
         if params is None:
             continue
         heads_kv = heads or (1 if spec.group > MANY else case.heads_kv)
@@ -86,17 +106,17 @@ def cases_for(spec: AttentionSpec) -> tuple[Case, ...]:
     return tuple(finished)
 
 
-def _check_cases(spec: AttentionSpec) -> Iterator[Case]:
+def _check_cases(spec: AttentionSpec, steps: int = TILE_STEPS) -> Iterator[Case]:
     for size in spec.check:
         case = Case("check size", size.batch, spec.heads_kv, size.q_len, size.kv_len, spec.dtype)
-        yield replace(_affordable(spec, case), params=size.params)
+        yield replace(_affordable(spec, case, steps), params=size.params)
 
 
-def _affordable(spec: AttentionSpec, case: Case) -> Case:
+def _affordable(spec: AttentionSpec, case: Case, steps: int) -> Case:
     """Take heads and batch entries away, never rows or keys, until it is affordable."""
     depth = max(1, (spec.head_dim_qk + spec.head_dim_v) // 128)
     tiles = -(-case.q_len // 64) * -(-case.kv_len // 64) * spec.group * depth
-    fitting = max(1, TILE_STEPS // max(1, tiles))
+    fitting = max(1, steps // max(1, tiles))
     heads_kv = case.heads_kv if spec.fixes_heads else min(case.heads_kv, 2, fitting)
     return replace(case, heads_kv=heads_kv, batch=min(case.batch, max(1, fitting // heads_kv)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnc.verify.numbers import FAKE, NumberRow
+from attnc.verify.rows import FAKE, NumberRow
 
 NAMES = {
     "cpu": "attention(...) on a CPU outside Triton's interpreter is the spec's",

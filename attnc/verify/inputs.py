@@ -28,12 +28,17 @@ WILD = (-(2**31), -7, -1, 2**20, 2**31 - 1)  # user integers that lie outside an
 
 
 def build_call(
-    spec: AttentionSpec, case: Case, *, poisoned: bool = True, device: str = "cpu"
+    spec: AttentionSpec,
+    case: Case,
+    *,
+    poisoned: bool = True,
+    closed_too: bool = True,
+    device: str = "cpu",
 ) -> Call:
     """Make the tensors and params of a case; equal arguments give equal bits.
 
-    poisoned: NaN in keys that no query sees, in queries that see no key, in the values of closed
-    heads.
+    poisoned: NaN in keys that no query sees, in queries that see no key, and (closed_too) in the
+    values of closed heads.
     """
     draw = torch.Generator().manual_seed(case.seed)
     sizes = _sizes(spec, case)
@@ -44,12 +49,13 @@ def build_call(
         values["sink"] = torch.randn(sizes["heads"], generator=draw)
     values |= _query_key_value(spec, case, sizes, draw)
     clean = Call(replace(spec, layout="bhsd"), values, dict(case.params), case.scale)
-    poison = _poison(clean, shared=case.storage == "expanded")
+    shared = case.storage == "expanded"
+    poison = _poison(clean, shared=shared, closed_too=closed_too)
     for name in "qkv":
         values[name] = values[name].masked_fill(poison[name], torch.nan if poisoned else 0.5)
     stored = {}
     for name, tensor in values.items():
-        view = _on_device(store(tensor, case.storage, name), device)
+        view = on_device(store(tensor, case.storage, name), device)
         stored[name] = view.transpose(1, 2) if spec.layout == "bshd" and name in "qkv" else view
     return Call(spec, stored, dict(case.params), case.scale)
 
@@ -119,7 +125,7 @@ def _poison_buffer(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.full(shape, torch.iinfo(dtype).max, dtype=dtype)
 
 
-def _on_device(view: Tensor, device: str) -> Tensor:
+def on_device(view: Tensor, device: str) -> Tensor:
     """Move a view with the whole storage behind it, poison included."""
     if device == "cpu":
         return view
@@ -197,7 +203,7 @@ def _seen(call: Call) -> _Seen:
     return _Seen(keys, visible.any(-1))
 
 
-def _poison(call: Call, *, shared: bool) -> dict[str, Tensor]:
+def _poison(call: Call, *, shared: bool, closed_too: bool) -> dict[str, Tensor]:
     """Where NaN may lie without any effect; `shared`: batch entries and heads are one memory."""
     seen = _seen(call)
     keys, queries = ~seen.keys, ~seen.queries
@@ -205,7 +211,7 @@ def _poison(call: Call, *, shared: bool) -> dict[str, Tensor]:
         keys = keys.all(0, keepdim=True).all(1, keepdim=True).expand(keys.shape)
         queries = queries.all(0, keepdim=True).all(1, keepdim=True).expand(queries.shape)
     values = keys
-    if call.spec.head_gate and not shared:
+    if call.spec.head_gate and closed_too and not shared:
         gate = call.tensors["head_gate"].reshape(-1, call.spec.group)
         values = keys | (gate == 0).all(-1)[None, :, None]
     return {"q": queries[..., None], "k": keys[..., None], "v": values[..., None]}

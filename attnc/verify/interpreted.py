@@ -16,7 +16,7 @@ from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
 from attnc.verify.inputs import build_call
 from attnc.verify.interpreter import OutOfBounds, run
-from attnc.verify.reference import Call, default_scale, dense, heads_first
+from attnc.verify.reference import Call, dense, heads_first, scale_of
 
 TOLERANCE = 1e-9  # relative; float64 rounding over a few hundred terms stays below 1e-12
 SIZES = ((1, 37, 50), (2, 50, 21), (1, 5, 70))  # batch, q_len, kv_len
@@ -47,10 +47,11 @@ def interpret(program: Program, call: Call, tiles: tuple[int, int]) -> dict[str,
 
     Raises: OutOfBounds.
     """
-    scale = default_scale(call) if call.scale is None else call.scale
+    scale = float(scale_of(call))
     q, k, v = (_numpy(tensor) for tensor in heads_first(call))
     inputs = {name: _numpy(tensor) for name, tensor in call.tensors.items()}
-    scalars: dict[str, int | float] = {**call.params, "scale": scale}
+    numbers = {n: x.item() if isinstance(x, torch.Tensor) else x for n, x in call.params.items()}
+    scalars: dict[str, int | float] = {**numbers, "scale": scale}
     for scalar in program.kernels[0].scalars:
         if scalar.kind == "sign":
             scalars[scalar.name] = -1 if scale < 0 else 1

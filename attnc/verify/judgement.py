@@ -16,10 +16,12 @@ from attnc.spec.schema import AttentionSpec
 from attnc.verify import mutants_text
 from attnc.verify.certificate import embedded_path, embedded_spec, same_kernels
 from attnc.verify.checks import checks_of
+from attnc.verify.gradient_numbers import compare_gradients
 from attnc.verify.mutants_text import MutantRow
-from attnc.verify.numbers import NumberRow, compare_numbers
+from attnc.verify.numbers import compare_numbers
 from attnc.verify.obligations import Obligation
 from attnc.verify.report import Report
+from attnc.verify.rows import NumberRow
 from attnc.verify.scan import scan
 from attnc.verify.source_text import read_source
 from attnc.verify.tolerance import Comparison
@@ -156,7 +158,10 @@ def _numbers(spec: AttentionSpec, source: str, progress: Progress | None) -> tup
             barred += [NumberRow("import", spec.dtype, name, problem) for name in names]
             continue
         ways += [Way(module, name) for name in names if _holds(module, name)]
-    return (*barred, *(compare_numbers(spec, ways, progress=progress) if ways else ()))
+    if not ways:
+        return tuple(barred)
+    gradients = compare_gradients(spec, ways, progress=progress)
+    return (*barred, *compare_numbers(spec, ways, progress=progress), *gradients)
 
 
 def _holds(module: ModuleType, name: str) -> bool:

@@ -11,6 +11,7 @@ from attnc.verify.cases import Case, cases_for
 from attnc.verify.far_memory import NoRoom
 from attnc.verify.inputs import DTYPES, build_call, crowded_call
 from attnc.verify.reference import Call, Dense, dense
+from attnc.verify.rows import FAKE, NumberRow, title_of
 from attnc.verify.tolerance import Comparison, compare_lse, compare_out
 from attnc.verify.ways import (
     Answer,
@@ -26,7 +27,6 @@ from attnc.verify.ways import (
 Progress = Callable[[str], None]
 GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)  # programs that CUDA launches along each axis
 CROWD = "more programs than a grid holds"
-FAKE = "fake"  # what a comparison is called that holds an operator's fake against its results
 
 INTERPRETER_CANNOT_SHOW = (
     "bf16 arithmetic (computed in float32 around the interpreter)",
@@ -37,21 +37,6 @@ INTERPRETER_CANNOT_SHOW = (
     "what a masked load without `other` returns (0 here; the source is scanned for it)",
     "a NaN score inside a row maximum (dropped here and on the GPU alike)",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NumberRow:
-    """One result of one case.  device: interpreter | cuda; cpu | reference for the dense path."""
-
-    case: str
-    dtype: str
-    device: str
-    comparison: Comparison
-
-    @property
-    def part(self) -> str:
-        """Which part of a file it judges: a way into it, or the fake."""
-        return FAKE if self.comparison.what == FAKE else self.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +74,7 @@ def compare_numbers(
 def _compare_case(
     spec: AttentionSpec, case: Case, ways: Sequence[Way], progress: Progress | None
 ) -> Iterator[NumberRow]:
-    title = _title(case)
+    title = title_of(case)
     try:
         question = _pose(spec, case)
     except NoRoom as error:
@@ -171,10 +156,3 @@ def _repeat(question: Question, way: Way, first: Answer) -> Iterator[Comparison]
         yield Comparison("out", problem="a second run gave other bits")
     if not same_bits(clean, first):
         yield Comparison("out", problem="what nothing may see changed the result")
-
-
-def _title(case: Case) -> str:
-    heads = f"b{case.batch} g{case.heads_kv}"
-    tiles = f" tiles {case.tiles[0]}x{case.tiles[1]}" if case.tiles else ""
-    params = "".join(f" {name}={value:g}" for name, value in case.params)
-    return f"{case.name} ({heads} {case.q_len}x{case.kv_len}{tiles}{params})"

@@ -22,13 +22,14 @@ from attnc.verify.torch_formulas import Meanings, evaluate
 class Call:
     """One call of an attention function: its tensors by name (q, k, v, declared ones), its scalars.
 
-    Tensors stand in the spec's layout.  `scale` None means the spec's own.
+    Tensors stand in the spec's layout.  `scale` None means the spec's own.  A float param or the
+    scale may be a 0-d tensor, which can have a gradient.
     """
 
     spec: AttentionSpec
     tensors: Mapping[str, Tensor]
-    params: Mapping[str, int | float]
-    scale: float | None = None
+    params: Mapping[str, int | float | Tensor]
+    scale: float | Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,15 @@ def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
     real = torch.float64 if dtype is torch.float64 else torch.float32
     q, k, v = heads_first(call)
     visible = visible_pairs(call)
-    scores = torch.where(visible, _scores(call, q, k, visible, real), -torch.inf)
+    scores = visible_scores(call, scaled_products(call, real), visible, real)
     scores = torch.cat((scores, _sink(call, scores)), -1)
     v = torch.cat((v, v.new_zeros((*v.shape[:2], 1, v.shape[3]))), 2)
-    peak = scores.amax(-1, keepdim=True)
+    peak = scores.detach().amax(-1, keepdim=True)  # it cancels, so nothing has a gradient by it
     empty = peak == -torch.inf
     weights = torch.exp(scores - torch.where(empty, 0.0, peak))
-    total = weights.sum(-1, keepdim=True)
+    total = torch.where(empty, 1.0, weights.sum(-1, keepdim=True))
     weights = torch.where(empty, 0.0, weights / total).to(dtype).to(real)
-    out = _gated(
-        call, _weighted_sum(weights, scores > -torch.inf, _by_query_head(call, v).to(real))
-    )
+    out = _gated(call, _weighted_sum(weights, scores > -torch.inf, by_query_head(call, v).to(real)))
     lse = torch.where(empty, -torch.inf, peak + torch.log(total)).squeeze(-1)
     out = out.to(dtype)
     largest = max(_peak(scores), _peak(torch.where(visible, _summed(call, q, k, real), 0.0)))
@@ -96,16 +95,26 @@ def _peak(tensor: Tensor) -> float:
 
 
 def _summed(call: Call, q: Tensor, k: Tensor, real: torch.dtype) -> Tensor:
-    scale = default_scale(call) if call.scale is None else call.scale
-    return abs(scale) * (q.to(real).abs() @ _by_query_head(call, k).to(real).abs().mT)
+    q, k = q.detach().to(real), by_query_head(call, k).detach().to(real)
+    return abs(float(torch.as_tensor(scale_of(call)).detach())) * (q.abs() @ k.abs().mT)
 
 
-def _scores(call: Call, q: Tensor, k: Tensor, visible: Tensor, real: torch.dtype) -> Tensor:
-    scale = default_scale(call) if call.scale is None else call.scale
-    products = q.to(real) @ _by_query_head(call, k).to(real).mT
-    meanings = _meanings(call, real, score=products * scale).within(visible)
+def scale_of(call: Call) -> float | Tensor:
+    """The scale of a call: its own, or the spec's."""
+    return default_scale(call) if call.scale is None else call.scale
+
+
+def scaled_products(call: Call, real: torch.dtype) -> Tensor:
+    """s = scale * q . k, [B, Hq, Sq, Sk]."""
+    q, k, _ = heads_first(call)
+    return q.to(real) @ by_query_head(call, k).to(real).mT * scale_of(call)
+
+
+def visible_scores(call: Call, products: Tensor, visible: Tensor, real: torch.dtype) -> Tensor:
+    """t = score(s), -inf where hidden; a hidden pair passes no gradient on."""
+    meanings = _meanings(call, real, score=products).within(visible)
     scores = evaluate(call.spec.score, meanings)
-    return scores.to(real).expand(products.shape)
+    return torch.where(visible, scores.to(real).expand(products.shape), -torch.inf)
 
 
 def _sink(call: Call, scores: Tensor) -> Tensor:
@@ -114,7 +123,8 @@ def _sink(call: Call, scores: Tensor) -> Tensor:
     return sink.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
 
 
-def _by_query_head(call: Call, tensor: Tensor) -> Tensor:
+def by_query_head(call: Call, tensor: Tensor) -> Tensor:
+    """A tensor of key/value heads, each repeated for the query heads that share it."""
     return tensor.repeat_interleave(call.spec.group, dim=1)
 
 
@@ -133,6 +143,8 @@ def _gated(call: Call, out: Tensor) -> Tensor:
     if not call.spec.head_gate:
         return out
     gate = call.tensors["head_gate"].to(out.dtype)[None, :, None, None]
+    if gate.requires_grad:
+        return out * gate  # what a closed head would give decides about opening it
     return torch.where(gate == 0, 0.0, out * gate)  # a closed head gives 0, whatever its v holds
 
 
@@ -154,5 +166,5 @@ def _meanings(call: Call, real: torch.dtype, **values: Tensor) -> Meanings:
         "d": torch.tensor(d),
     }
     kinds = {param.name: torch.int64 if param.kind == "int" else real for param in call.spec.params}
-    params = {name: torch.tensor(call.params[name], dtype=kind) for name, kind in kinds.items()}
+    params = {name: torch.as_tensor(call.params[name], dtype=kind) for name, kind in kinds.items()}
     return Meanings(names | params | values, call.tensors, real)

@@ -8,8 +8,9 @@ from typing import Any
 
 from attnc.verify.checks import Check
 from attnc.verify.mutants_text import MutantRow
-from attnc.verify.numbers import INTERPRETER_CANNOT_SHOW, NumberRow
+from attnc.verify.numbers import INTERPRETER_CANNOT_SHOW
 from attnc.verify.obligations import Obligation
+from attnc.verify.rows import NumberRow
 
 EDITED = (
     "this file is not what attnc makes of its spec: its owner has edited it, or another version "

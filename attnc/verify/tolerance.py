@@ -7,6 +7,12 @@ output's dtype at the output's scale, and of float32 at the largest score (an er
 moves every weight by as much; rule 9 grants each function of a formula 4 units).  With half
 inputs a formula may use cheaper forms, whose error does not shrink with the score: lse is then
 free by an eighth of a rounding of that dtype.
+
+For gradients the plain computation is the recomputing backward in PyTorch, which rounds elements
+once to the inputs' dtype for each product that they enter (gradient_truth).  The floor is the same
+two roundings of the result; and of float32, times the largest score as before, because it moves
+each weight, times the size of what is added up before anything cancels: where one key has all the
+weight, dP - delta is 0 and its rounding is not.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnc.verify.gradient_truth import GradientTruth
 from attnc.verify.reference import Dense
 
 FACTOR = 2.0  # times the error of plain PyTorch
@@ -88,6 +95,19 @@ def compare_lse(got: Tensor, truth: Dense, plain: Dense) -> Comparison:
     if plain.out.dtype in (torch.float16, torch.bfloat16):
         floor += HALF_LSE_ROUNDINGS * _rounding(plain.out.dtype) * max(1.0, scale)
     return _within("lse", got[finite], truth.lse[finite], plain.lse[finite], floor)
+
+
+def compare_gradient(name: str, got: Tensor, truth: GradientTruth) -> Comparison:
+    """Judge the gradient of one operand, in the operand's dtype."""
+    what = f"grad {name}"
+    exact, plain = truth.exact[name], truth.plain[name]
+    if problem := _misfit(got, exact.shape, plain.dtype, exact, plain):
+        return Comparison(what, problem=problem)
+    if name in truth.unreached and got[truth.unreached[name]].count_nonzero():
+        return Comparison(what, problem="not 0 where no query and key see each other")
+    floor = OUT_ROUNDINGS * _rounding(plain.dtype) * _scale(exact)
+    floor += _score_floor(truth.largest) * _scale(truth.sizes[name])
+    return _within(what, got, exact, plain, floor)
 
 
 def _misfit(

@@ -100,10 +100,10 @@ def run(way: Way, call: Call, case: Case) -> Answer:
     """
 
     def lay(shape: Sequence[int]) -> Sequence[int] | None:
-        return _strides(shape, case.storage, call.spec.layout)
+        return strides_of(shape, case.storage, call.spec.layout)
 
-    with contained(), watch(lay) as watched, refuse_stray_accesses(), _quiet():
-        answer = _ask(way, call.tensors, call, case)
+    with contained(), watch(lay) as watched, refuse_stray_accesses(), quiet():
+        answer = ask(way, call.tensors, call, case)
     return Answer(answer.out, answer.lse, watched.overrun)
 
 
@@ -116,7 +116,7 @@ def launch_of(way: Way, call: Call) -> tuple[int, ...] | None:
     case = Case("crowd", 0, 1, 1, 1, "fp16")  # no tiles of its own, and packed
     try:
         with contained(), watch(lambda shape: [0] * len(shape)), stop_at_launch(), apart:
-            _ask(way, call.tensors, call, case)
+            ask(way, call.tensors, call, case)
     except Misbehaved as error:
         match error.__cause__:
             case ValueError() as refusal if TOO_MANY in str(refusal):
@@ -128,7 +128,7 @@ def launch_of(way: Way, call: Call) -> tuple[int, ...] | None:
     return ()
 
 
-def _strides(shape: Sequence[int], storage: str, layout: str) -> Sequence[int] | None:
+def strides_of(shape: Sequence[int], storage: str, layout: str) -> Sequence[int] | None:
     """Where the elements of a result shall lie: out has 4 axes, lse 3, in one layout always."""
     name = {4: "out", 3: "lse"}.get(len(shape), "")
     if name and storage == "far":
@@ -148,13 +148,13 @@ def run_fake(way: Way, call: Call, case: Case) -> Answer:
     """
     with contained(), FakeTensorMode() as mode:
         tensors = {name: mode.from_tensor(tensor) for name, tensor in call.tensors.items()}
-        return _ask(way, tensors, call, case)
+        return ask(way, tensors, call, case)
 
 
 def other_layout(fake: Answer, real: Answer) -> str:
     """Say how what a fake promised differs from what came; empty where it does not."""
     for name, tensor in real.results.items():
-        promised, came = _layout(fake.results[name]), _layout(tensor)
+        promised, came = layout_of(fake.results[name]), layout_of(tensor)
         for what, value in came.items():
             if promised[what] != value:
                 return f"{name} has {what} {value}, its fake {promised[what]}"
@@ -163,14 +163,16 @@ def other_layout(fake: Answer, real: Answer) -> str:
 
 def same_bits(one: Answer, other: Answer) -> bool:
     """Whether two answers are equal, NaN where the other has NaN."""
-    return all(_equal(tensor, other.results[name]) for name, tensor in one.results.items())
+    return all(same_tensor(tensor, other.results[name]) for name, tensor in one.results.items())
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
+def same_tensor(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal, NaN where the other has NaN."""
     return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-def _layout(tensor: Tensor) -> dict[str, object]:
+def layout_of(tensor: Tensor) -> dict[str, object]:
+    """What a fake must promise of a tensor."""
     # the stride of an axis that no step is ever made along means nothing
     moves = tensor.numel() > 0
     strides = zip(tensor.shape, tensor.stride(), strict=True)
@@ -182,7 +184,7 @@ def _layout(tensor: Tensor) -> dict[str, object]:
     }
 
 
-def _ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answer:
+def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answer:
     """Call `attention` or `reference` as a user would."""
     wants_lse = "lse" in call.spec.outputs
     options: dict[str, object] = {"scale": call.scale, "return_aux": wants_lse}
@@ -200,7 +202,7 @@ def _ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Ans
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence numpy on infinities in the interpreter: the results speak for themselves."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

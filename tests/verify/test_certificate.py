@@ -23,9 +23,9 @@ from attnc.verify.certificate import (
 from attnc.verify.checks import Check
 from attnc.verify.judgement import Compiled, NotGenerated, verify, verify_file
 from attnc.verify.mutants_text import MutantRow
-from attnc.verify.numbers import NumberRow
 from attnc.verify.obligations import Obligation
 from attnc.verify.report import EDITED, Report
+from attnc.verify.rows import NumberRow
 from attnc.verify.tolerance import Comparison
 from tests.verify.specs import HANDMADE, handmade_spec, spec_of
 

@@ -1,0 +1,182 @@
+"""Run the backward of a generated module on its cases and hold every gradient against autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from attnc.spec.schema import AttentionSpec
+from attnc.verify.cases import Case, gradient_cases
+from attnc.verify.far_memory import NoRoom
+from attnc.verify.gradient_calls import Pull, Pulled, build_pull, not_built, pull, pull_fake
+from attnc.verify.gradient_truth import GradientTruth, differentiable, true_gradients
+from attnc.verify.inputs import build_call
+from attnc.verify.rows import FAKE, NumberRow, title_of
+from attnc.verify.tolerance import Comparison, compare_gradient
+from attnc.verify.ways import Misbehaved, Way, layout_of, same_tensor
+
+Progress = Callable[[str], None]
+EVERY = "every case"  # of a gradient that is not built
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One backward with its right answer; ways on the CPU share it."""
+
+    spec: AttentionSpec
+    case: Case
+    asked: Pull
+    truth: GradientTruth
+
+    def has_value(self, name: str) -> bool:
+        """Whether a gradient has a value on these inputs; on ordinary ones it must."""
+        found = (self.truth.exact[name], self.truth.plain[name])
+        return not (self.case.cruel and any(not bool(g.isfinite().all()) for g in found))
+
+
+def compare_gradients(
+    spec: AttentionSpec,
+    ways: Sequence[Way],
+    *,
+    cases: tuple[Case, ...] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[NumberRow]:
+    """Compare gradients with the reference, case by case; stop reading to stop working.
+
+    What a module refuses by name is reported as not built.
+    """
+    if not spec.backward:
+        return
+    wanted = differentiable(build_call(spec, gradient_cases(spec)[0]))
+    refused = {way.name: not_built(way, spec, wanted) for way in ways}
+    for way in ways:
+        for name, words in refused[way.name].items():
+            note = Comparison(f"grad {name}", note=f"not built: {words}")
+            yield NumberRow(EVERY, spec.dtype, way.name, note)
+    for case in gradient_cases(spec) if cases is None else cases:
+        fitting = [way for way in ways if not case.apart or way.name == "interpreter"]
+        yield from _compare_case(
+            spec, case, wanted, [(w, refused[w.name]) for w in fitting], progress
+        )
+
+
+def _compare_case(
+    spec: AttentionSpec,
+    case: Case,
+    wanted: tuple[str, ...],
+    ways: Sequence[tuple[Way, dict[str, str]]],
+    progress: Progress | None,
+) -> Iterator[NumberRow]:
+    title = title_of(case)
+    try:
+        question = _pose(spec, case, wanted)
+    except NoRoom as error:
+        unknown = Comparison("gradients", note=f"not run: {error}", undecided=True)
+        yield from (NumberRow(title, case.dtype, way.name, unknown) for way, _ in ways)
+        return
+    for way, refused in ways:
+        if progress:
+            progress(f"{way.name}: gradients, {title}, {case.dtype}")
+        names = tuple(name for name in wanted if name not in refused)
+        for comparison in _judge(question, way, names):
+            yield NumberRow(title, case.dtype, way.name, comparison)
+
+
+def judge_gradients(spec: AttentionSpec, way: Way, case: Case) -> list[Comparison]:
+    """Run one case by one way; what is not built is left out."""
+    wanted = differentiable(build_call(spec, case))
+    refused = not_built(way, spec, wanted)
+    names = tuple(name for name in wanted if name not in refused)
+    return _judge(_pose(spec, case, wanted), way, names)
+
+
+def _pose(spec: AttentionSpec, case: Case, names: tuple[str, ...]) -> Question:
+    asked = build_pull(spec, case, names)
+    truth = true_gradients(asked.call, asked.cotangents, names)
+    return Question(spec, case, asked, truth)
+
+
+def _judge(question: Question, way: Way, names: tuple[str, ...]) -> list[Comparison]:
+    """Judge one way; whatever the module raises is a failure of the case."""
+    try:
+        return list(_compare(question, way, names)) if names else []
+    except Misbehaved as error:
+        if isinstance(error.__cause__, NoRoom):  # for its results
+            return [Comparison("gradients", note=f"not run: {error.__cause__}", undecided=True)]
+        return [Comparison("gradients", problem=f"raised {error}")]
+
+
+def _compare(question: Question, way: Way, names: tuple[str, ...]) -> Iterator[Comparison]:
+    case = question.case
+    found = pull(way, _asked(question, way, names), case)
+    yield from _against(question, found, names)
+    if found.overrun:  # a GPU does not refuse stray accesses
+        yield Comparison("memory", problem="the backward wrote outside its results")
+    if case.repeated:
+        yield from _repeat(question, way, names, found)
+        yield from _parts(question, way, names)
+    if case.repeated and way.has_fake:
+        yield Comparison(FAKE, problem=_fake_problem(question, way, names, found))
+
+
+def _asked(question: Question, way: Way, names: tuple[str, ...], poisoned: bool = True) -> Pull:
+    if way.device == "cpu" and poisoned:
+        return replace(question.asked, names=names)
+    spec, case = question.spec, question.case
+    return build_pull(spec, case, names, poisoned=poisoned, device=way.device)
+
+
+def _against(question: Question, found: Pulled, names: tuple[str, ...]) -> Iterator[Comparison]:
+    truth = question.truth
+    for name in names:
+        what = f"grad {name}"
+        if not question.has_value(name):
+            yield Comparison(what, note="the derivative has no value on these inputs")
+        elif name in found.gradients:
+            yield compare_gradient(name, found.gradients[name].cpu(), truth)
+        elif truth.exact[name].count_nonzero():
+            yield Comparison(what, problem="no gradient came")
+
+
+def _repeat(
+    question: Question, way: Way, names: tuple[str, ...], first: Pulled
+) -> Iterator[Comparison]:
+    """A second run, one without the NaNs, and runs for fewer gradients give the same bits."""
+    case = question.case
+    again = pull(way, _asked(question, way, names), case)
+    clean = pull(way, _asked(question, way, names, poisoned=False), case)
+    yield from _same(again, first, "a second run gave other bits")
+    yield from _same(clean, first, "what nothing may see changed the result")
+    for fewer in (("k",), ("v",), ("q", names[-1])):
+        some = tuple(name for name in dict.fromkeys(fewer) if name in names)
+        part = pull(way, _asked(question, way, some), case) if some else again
+        yield from _same(part, first, f"asked alone, {' and '.join(some)} gave other bits")
+
+
+def _same(one: Pulled, other: Pulled, problem: str) -> Iterator[Comparison]:
+    for name, gradient in one.gradients.items():
+        if not same_tensor(gradient, other.gradients[name]):
+            yield Comparison(f"grad {name}", problem=problem)
+
+
+def _parts(question: Question, way: Way, names: tuple[str, ...]) -> Iterator[Comparison]:
+    """With a cotangent of one output only: autograd hands None for the others."""
+    cotangents = question.asked.cotangents
+    for name in cotangents if len(cotangents) > 1 else ():
+        given = {name: cotangents[name]}
+        truth = true_gradients(question.asked.call, given, names)
+        alone = _asked(question, way, names)
+        alone = replace(alone, cotangents={name: alone.cotangents[name]})
+        found = pull(way, alone, question.case)
+        for result in _against(replace(question, truth=truth), found, names):
+            yield replace(result, what=f"{result.what} of {name} alone")
+
+
+def _fake_problem(question: Question, way: Way, names: tuple[str, ...], real: Pulled) -> str:
+    promised = pull_fake(way, _asked(question, way, names), question.case)
+    for name, fake in promised.items():
+        came = layout_of(real.gradients[name])
+        for what, value in layout_of(fake).items():
+            if came[what] != value:
+                return f"grad {name} has {what} {came[what]}, its fake {value}"
+    return ""
