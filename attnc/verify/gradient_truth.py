@@ -39,6 +39,7 @@ class GradientTruth:
 
     exact: in float64.  plain: in the dtypes they must have.  sizes: see the module.
     unreached: rows of q without a visible key, keys that no query sees: exactly 0.
+    dtype: of the inputs.  rows: how many there are, and features: how many each output row has.
     """
 
     exact: Gradients
@@ -46,6 +47,9 @@ class GradientTruth:
     sizes: Gradients
     unreached: dict[str, Tensor]
     largest: float
+    dtype: torch.dtype
+    rows: int
+    features: int
 
 
 def differentiable(call: Call) -> tuple[str, ...]:
@@ -70,7 +74,9 @@ def true_gradients(call: Call, cotangents: Cotangents, names: tuple[str, ...]) -
     exact = _by_autograd(clean, given, names)
     plain = _recomputing(clean, given, names, seen)
     sizes = _sizes(clean, given, names, seen)
-    return GradientTruth(exact, plain, sizes, unreached, forward.largest)
+    dtype, count = call.tensors["q"].dtype, forward.lse.numel()
+    facts = (forward.largest, dtype, count, call.spec.head_dim_v)
+    return GradientTruth(exact, plain, sizes, unreached, *facts)
 
 
 def _unreached(call: Call, seen: Tensor) -> dict[str, Tensor]:
@@ -103,15 +109,12 @@ def _cleaned_cotangents(
     """[B, H, S, ...] in the dtype they came in, 0 in the rows that give nothing."""
     given: Gradients = {}
     for name, tensor in cotangents.items():
-        turned = tensor.transpose(1, 2) if _is_turned(call, name) else tensor
+        is_turned = name == "out" and call.spec.layout == "bshd"
+        turned = tensor.transpose(1, 2) if is_turned else tensor
         rows = silent[name]
         rows = rows[(..., *[None] * (turned.dim() - rows.dim()))]
         given[name] = turned.masked_fill(rows, 0.0)
     return given
-
-
-def _is_turned(call: Call, name: str) -> bool:
-    return name == "out" and call.spec.layout == "bshd"
 
 
 def _with_leaves(call: Call, names: tuple[str, ...], **made: Any) -> tuple[Call, Gradients]:

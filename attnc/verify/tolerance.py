@@ -12,11 +12,14 @@ For gradients the plain computation is the recomputing backward in PyTorch, whic
 once to the inputs' dtype for each product that they enter (gradient_truth).  The floor is the same
 two roundings of the result; and of float32, times the largest score as before, because it moves
 each weight, times the size of what is added up before anything cancels: where one key has all the
-weight, dP - delta is 0 and its rounding is not.
+weight, dP - delta is 0 and its rounding is not.  A gradient of few elements (of a param, a gate, a
+sink) may see the plain computation err by luck too little; roundings of the inputs' dtype that add
+up to it are a random walk over rows and features, and two such walks are free.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -106,8 +109,16 @@ def compare_gradient(name: str, got: Tensor, truth: GradientTruth) -> Comparison
     if name in truth.unreached and got[truth.unreached[name]].count_nonzero():
         return Comparison(what, problem="not 0 where no query and key see each other")
     floor = OUT_ROUNDINGS * _rounding(plain.dtype) * _scale(exact)
-    floor += _score_floor(truth.largest) * _scale(truth.sizes[name])
+    floor += (_score_floor(truth.largest) + _walk(name, truth)) * _scale(truth.sizes[name])
     return _within(what, got, exact, plain, floor)
+
+
+def _walk(name: str, truth: GradientTruth) -> float:
+    """Roundings of the inputs' dtype, as a part of the sizes that are added up."""
+    if name in "qkv":
+        return 0.0
+    terms = max(1.0, truth.rows / max(1, truth.exact[name].numel())) * truth.features
+    return OUT_ROUNDINGS * _rounding(truth.dtype) / math.sqrt(terms)
 
 
 def _misfit(
