@@ -33,6 +33,7 @@ kv_len = _index("kv_len")
 q_pos = Symbol(
     "q_pos", integer=True
 )  # q_idx + kv_len - q_len, may be negative; stays a symbol of its own
+distance = Symbol("distance", integer=True)  # kv_idx - q_pos, of a band of pairs
 d = Symbol("d", integer=True, positive=True)  # the true q/k head dim
 score = Symbol("score", real=True)  # scale * (q . k)
 scale = Symbol("scale", real=True)  # the run-time scale

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from sympy import Expr, Integer
 
 from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
+from attnc.codegen.lines import Line, arange, by_words, comment, position, tidy, where_a_tile_stands
 from attnc.codegen.value_text import ValueText
 from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Piece, Program, Start, Stmt, Store
 from attnc.ir.rebuild import reads_of
@@ -19,16 +19,14 @@ from attnc.symbols import names_in, value_symbol
 NUMBERS = ("i32", "f32")
 CONSTANTS = {"sign": ": -1 or 1", "switch": ""}
 TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One statement of the kernel's text; `kind` is line, blank, comment or block."""
-
-    kind: str
-    text: str = ""
-    remark: str = ""
-    body: tuple[Line, ...] = ()
+DIGITS = {
+    "q_block": "query tile",
+    "kv_block": "key tile",
+    "n_block": "band of distances",
+    "h": "head",
+    "h_kv": "key/value head",
+    "b": "batch entry",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,9 @@ class _View:
         self.text = self.values.text
         self.written: set[str] = set()
         self.read = {name for stmt in kernel.body for name in reads_of(stmt)}
+        loops = (stmt.rounds for stmt in kernel.body if isinstance(stmt, Loop))
+        lets = (let for rounds in loops if rounds is not None for let in rounds.lets)
+        self.in_rounds = {let.name for let in lets}
 
     def view(self) -> KernelView:
         lines = [*self._grid(), *self._positions(), *self._body()]
@@ -70,7 +71,7 @@ class _View:
             scalars=tuple((s.name, s.meaning) for s in self.kernel.scalars if s.kind in NUMBERS),
             constants=self._constants(),
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
-            lines=tuple(_tidy(lines)),
+            lines=tuple(tidy(lines)),
             helpers=helpers,
         )
 
@@ -88,41 +89,42 @@ class _View:
 
     def _grid(self) -> Iterator[Line]:
         """The digits of the program's number, innermost first."""
-        inner, *outer = self.kernel.grid
-        held = next(axis for axis in self.kernel.axes if axis.role == "rows")
-        tile = "query tile" if held.name == "q" else "key tile"
-        heads = "head" if held.name == "q" else "key/value head"
-        yield Line(
-            "comment", f"one program for each ({tile}, {heads}, batch entry), {tile}s innermost"
-        )
+        *inner, last = self.kernel.grid
+        words = [DIGITS[str(dim.index)] for dim in self.kernel.grid]
+        plural = "bands" if words[0].startswith("band") else f"{words[0]}s"
+        yield Line("comment", f"one program for each ({', '.join(words)}), {plural} innermost")
         yield Line("line", "program = tl.program_id(0)")
-        yield Line("line", f"{inner.index}s = {self.text.over(inner.extent, ())}")
-        yield Line("line", f"{inner.index} = program % {inner.index}s")
-        rest = f"program // {inner.index}s"
-        for dim in outer[:-1]:
+        rest = "program"
+        for dim in inner:
             extent = self.text.over(dim.extent, ())
+            if dim.extent.args:
+                yield Line("line", f"{dim.index}s = {extent}")
+                extent = f"{dim.index}s"
             yield Line("line", f"{dim.index} = {rest} % {extent}")
             rest = f"{rest} // {extent}"
-        yield Line("line", f"{outer[-1].index} = {rest}")
+        yield Line("line", f"{last.index} = {rest}")
 
     def _positions(self) -> Iterator[Line]:
         yield Line("blank")
         for axis in self.kernel.axes:
-            yield Line("line", f"{position_name(axis)} = {_arange(axis)}")
+            yield Line("line", f"{position_name(axis)} = {arange(axis)}")
 
     def _row_positions(self) -> Iterator[Line]:
         """Positions on the whole axis, where something asks for them."""
-        for axis in self.kernel.axes:
-            if axis.role == "rows" and str(axis.index) in self.read:
-                yield Line("line", f"{axis.index} = {axis.first} + {position_name(axis)}")
+        for axis in self._rows():
+            if str(axis.first) not in self.in_rounds and str(axis.index) in self.read:
+                yield position(axis)
+
+    def _rows(self) -> list[Axis]:
+        return [axis for axis in self.kernel.axes if axis.role == "rows"]
 
     # ------------------------------------------------------------ statements
 
     def _body(self) -> Iterator[Line]:
-        first_row = next(iter(axis.first for axis in self.kernel.axes if axis.role == "rows"))
+        firsts = names_in(*(axis.first for axis in self._rows()))
         placed = False
         for stmt in self.kernel.body:
-            if not placed and not self._comes_first(stmt, names_in(first_row)):
+            if not placed and not self._comes_first(stmt, firsts):
                 placed = True
                 yield from self._row_positions()
                 yield Line("blank")
@@ -190,21 +192,29 @@ class _View:
         if loop.rounds is None:
             yield from setup
             yield Line("blank")
-            yield from _comment(loop.note)
+            yield from comment(loop.note)
             yield from (*before, walk)
         else:
-            lets = [line for let in loop.rounds.lets for line in self._let(let)]
             own = {loop.rounds.index.name, *(let.name for let in loop.rounds.lets)}
-            inside, outside = _by_words([*setup, *before], own)
-            self.written -= {line.text.partition(" = ")[0] for line in inside}
-            yield from outside
+            lines = [line for let in loop.rounds.lets for line in self._in_round(let)]
+            lets, still = by_words(lines, own, own)
+            inside, outside = by_words([*setup, *before], own)
+            self.written -= {line.text.partition(" = ")[0] for line in (*lets, *inside)}
+            yield from (*still, *outside)
             yield Line("blank")
-            yield from _comment(loop.note)
+            yield from comment(loop.note)
             rounds = (
                 f"for {loop.rounds.index} in range(0, {self.text.over(loop.rounds.count, ())}):"
             )
             yield Line("block", rounds, "", (*lets, *inside, walk))
         yield Line("blank")
+
+    def _in_round(self, let: Let) -> Iterator[Line]:
+        """A value of a round, and where a tile stands whose first position it is."""
+        yield from self._let(let)
+        for axis in self._rows():
+            if str(axis.first) == let.name and str(axis.index) in self.read:
+                yield position(axis)
 
     def _visit(self, loop: Loop) -> Iterator[Line]:
         """What happens to one tile."""
@@ -214,7 +224,7 @@ class _View:
             value = self.values.value(let.value, let.axes, let.dtype)
             body.append(Line("line", f"{let.name} = {value}", let.note))
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
-        yield from _place(self.kernel.axis(loop.axis), body)
+        yield from where_a_tile_stands(self.kernel.axis(loop.axis), body)
         yield from body
 
     def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], str, list[Line]]:
@@ -247,49 +257,3 @@ class _View:
         """A number of tiles, 32-bit as every loop variable: `tile` is one name in all loops."""
         text = self.text.over(formula, ())
         return f"tl.cast({text}, tl.int32)" if self.text.is_long(formula) else text
-
-
-def _comment(note: str) -> Iterator[Line]:
-    if note:
-        yield Line("comment", note)
-
-
-def _by_words(lines: list[Line], words: set[str]) -> tuple[list[Line], list[Line]]:
-    """The lines that use a word, directly or by way of others, and the rest."""
-    words, using, rest = set(words), [], []
-    for line in lines:
-        name, _, value = line.text.partition(" = ")
-        if words & set(re.findall(r"\w+", value)):
-            words.add(name)
-            using.append(line)
-        else:
-            rest.append(line)
-    return using, rest
-
-
-def _place(axis: Axis, body: list[Line]) -> Iterator[Line]:
-    """Where the tile of a loop stands, as far as its body asks."""
-    first, index = (
-        any(re.search(rf"\b{name}\b", line.text) for line in body)
-        for name in (axis.first, axis.index)
-    )
-    if first or index:
-        yield Line("line", f"{axis.first} = tile * {axis.tile}")
-    if index:
-        yield Line("line", f"{axis.index} = {axis.first} + {axis.within}")
-
-
-def _arange(axis: Axis) -> str:
-    start = f"{axis.first} + " if axis.role == "feature" and axis.first != 0 else ""
-    return f"{start}tl.arange(0, {axis.tile}).to(INDEX)"
-
-
-def _tidy(lines: list[Line]) -> Iterator[Line]:
-    """Never two blank lines, none at the ends."""
-    previous = "blank"
-    for i, line in enumerate(lines):
-        last = i == len(lines) - 1
-        if line.kind == "blank" and (previous == "blank" or last):
-            continue
-        previous = line.kind
-        yield line

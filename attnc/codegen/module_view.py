@@ -11,24 +11,28 @@ from dataclasses import dataclass
 from sympy import Expr
 
 from attnc import __version__, symbols
+from attnc.codegen.gradient_view import (
+    TORCH_DTYPES,
+    GradientView,
+    PartView,
+    ResultView,
+    places_helpers,
+    size_text,
+    view_gradients,
+    view_part,
+    view_result,
+)
 from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
 from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.divisors import divisors_of
-from attnc.ir.interface import GradientArgument, Interface
-from attnc.ir.nodes import Buffer, Kernel, Let, Load, Loop, Program, Store
+from attnc.ir.interface import Interface
+from attnc.ir.nodes import Buffer, GridDim, Kernel, Let, Load, Loop, Program, Store
 from attnc.ir.rebuild import lets_in
 from attnc.notation import plain
-from attnc.symbols import FloorDiv, arguments, names_in
+from attnc.symbols import FloorDiv, names_in
 
-TORCH_DTYPES = {
-    "f32": "torch.float32",
-    "f16": "torch.float16",
-    "bf16": "torch.bfloat16",
-    "i32": "torch.int32",
-    "i64": "torch.int64",
-    "i1": "torch.bool",
-}
+LENGTHS = {"q_block": "q_len", "kv_block": "kv_len", "n_block": "q_len + kv_len"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +84,7 @@ class LaunchView:
     signed: bool
     switches: tuple[str, ...]  # tensors that a call may lack
     serves: tuple[str, ...]  # of the backward: operands whose gradient takes this kernel
-    gradients: tuple[GradientView, ...]  # which it writes itself
-
-
-@dataclass(frozen=True, slots=True)
-class ResultView:
-    """A tensor that a launcher makes: its name, shape and dtype."""
-
-    name: str
-    shape: str
-    dtype: str  # empty: that of q
-
-
-@dataclass(frozen=True, slots=True)
-class GradientView:
-    """A gradient: its operand, the tensor that a kernel writes, and how shares are summed."""
-
-    operand: str
-    result: ResultView
-    total: str  # an expression over the tensor's name
+    parts: tuple[PartView, ...]  # of gradients, which it writes itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +113,7 @@ class ModuleView:
     divisors: tuple[DivisorView, ...]
     divisor_params: tuple[str, ...]  # what the divisors speak of
     results: tuple[ResultView, ...]  # of the forward
-    gradients: tuple[str, ...]  # operands that may have one
+    gradients: tuple[GradientView, ...]  # of operands that may have one
     between: tuple[ResultView, ...]  # what one kernel of the backward makes for another
     path: str
     shapes: Mapping[str, str]
@@ -146,7 +132,7 @@ def view_module(program: Program) -> ModuleView:
     interface = program.interface
     forward, *backward = program.kernels
     launches = [_launch(kernel, program) for kernel in program.kernels]
-    made = [_result(interface, b) for kernel in backward for b in _written(kernel)]
+    made = [view_result(interface, b) for kernel in backward for b in _written(kernel)]
     scale, divisors = interface.scale, _divisors(interface)
     return ModuleView(
         interface=interface,
@@ -163,8 +149,8 @@ def view_module(program: Program) -> ModuleView:
         ),
         divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
         divisor_params=tuple(p.name for p in interface.params if p.name in names_in(*divisors)),
-        results=tuple(_result(interface, b) for b in _written(forward)),
-        gradients=tuple(g.operand for g in interface.gradients),
+        results=tuple(view_result(interface, b) for b in _written(forward)),
+        gradients=view_gradients(interface),
         between=tuple(one for one in made if not one.name.startswith("grad_")),
         path=path_text(interface.spec_path),
         shapes=_shapes(interface),
@@ -175,70 +161,38 @@ def view_module(program: Program) -> ModuleView:
         scale_needs_d="d" in names_in(scale),
         scale_varies=bool(names_in(scale) - {"d"}),
         scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
-        reference=_reference(interface),
+        reference=_reference(interface, places_helpers(interface)),
     )
 
 
 def _launch(kernel: Kernel, program: Program) -> LaunchView:
-    inner, heads, batch = kernel.grid
-    length, block = (
-        ("q_len", "block_q") if str(inner.index) == "q_block" else ("kv_len", "block_kv")
-    )
     written = [buffer.name for buffer in _written(kernel)]
     gradients = program.interface.gradients
-    serves = tuple(g.operand for g in gradients if {g.buffer, *g.reads} & set(written))
+    serves = dict.fromkeys(g.operand for g in gradients if {g.buffer, *g.reads} & set(written))
     return LaunchView(
         view_kernel(kernel, program),
         tuple(_buffer(program.interface, buffer) for buffer in kernel.buffers),
-        f"triton.cdiv({length}, {block}) * {heads.extent} * {batch.extent}",
-        f"batch {{batch}} x heads {{{heads.extent}}} x {length} {{{length}}}",
+        " * ".join(size_text(dim.extent) for dim in kernel.grid),
+        " x ".join(_size_words(dim) for dim in reversed(kernel.grid)),
         _reaches(kernel),
         any(scalar.kind == "sign" for scalar in kernel.scalars),
         tuple(b.name for b in kernel.buffers if b.optional and b.role == "input"),
-        serves,
-        tuple(_gradient(program.interface, g, kernel) for g in gradients if g.buffer in written),
+        tuple(serves),
+        tuple(view_part(program.interface, g, kernel) for g in gradients if g.buffer in written),
     )
+
+
+def _size_words(dim: GridDim) -> str:
+    """A size of the grid for a message."""
+    if not isinstance(dim.extent, FloorDiv):
+        word = {"h": "heads", "h_kv": "heads"}.get(str(dim.index), str(dim.extent))
+        return f"{word} {{{dim.extent}}}"
+    length = LENGTHS[str(dim.index)]
+    return f"{length} {{{length}}}"
 
 
 def _written(kernel: Kernel) -> list[Buffer]:
     return [buffer for buffer in kernel.buffers if buffer.role == "output"]
-
-
-def _result(interface: Interface, buffer: Buffer) -> ResultView:
-    """A result in the layout of the call."""
-    dims = [_size_text(size) for size in buffer.sizes]
-    if interface.layout == "bshd" and buffer.dtype == "element":
-        dims[1], dims[2] = dims[2], dims[1]
-    dtype = "" if buffer.dtype == "element" else TORCH_DTYPES[buffer.dtype]
-    return ResultView(buffer.name, f"({', '.join(dims)})", dtype)
-
-
-def _size_text(size: Expr) -> str:
-    """A size as Python; a number of tiles as the launcher's."""
-    if isinstance(size, FloorDiv):
-        whole, tile = arguments(size)
-        return f"triton.cdiv({whole - tile + 1}, {str(tile).lower()})"
-    return str(size)
-
-
-def _gradient(interface: Interface, gradient: GradientArgument, kernel: Kernel) -> GradientView:
-    """Shares are summed over what the operand lacks, and stand in the order of its dimensions."""
-    result = _result(interface, kernel.buffer(gradient.buffer))
-    if not gradient.shares:
-        return GradientView(gradient.operand, result, gradient.buffer)
-    b, h, last = gradient.shares
-    total, dims = gradient.buffer, [b, h, last]
-    if "g" in gradient.dims and last != "k":
-        total += f".unflatten(1, (-1, {interface.group}))"
-        dims = [b, "g", "member", last]
-    elif last == "k":
-        dims = [b, "g", last]
-    lacked = [i for i, dim in enumerate(dims) if dim not in gradient.dims]
-    total += f".sum({tuple(lacked)})" if lacked else ""
-    left = [dim for dim in dims if dim in gradient.dims]
-    order = tuple(left.index(dim) for dim in gradient.dims)
-    total += "" if order == tuple(sorted(order)) else f".permute({order})"
-    return GradientView(gradient.operand, result, total)
 
 
 def _divisors(interface: Interface) -> list[Expr]:
@@ -320,8 +274,8 @@ def _accesses(kernel: Kernel) -> list[Load | Store]:
     return found
 
 
-def _reference(interface: Interface) -> ReferenceView:
-    text = TorchText()
+def _reference(interface: Interface, helpers: set[str]) -> ReferenceView:
+    text = TorchText(helpers)
     mask = text.print(interface.mask)
     text.taken = ("visible",)
     plain_score = interface.score == symbols.score

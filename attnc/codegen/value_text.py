@@ -20,6 +20,7 @@ from attnc.ir.nodes import (
     Let,
     Load,
     Loop,
+    Pick,
     Start,
     Stmt,
     Store,
@@ -64,6 +65,10 @@ class ValueText:
                 if kind == "any":
                     return f"tl.max({tile}.to(tl.int32), {along}) != 0"
                 return f"tl.{kind}({tile}, {along})"
+            case Pick(tile, over, slot):
+                self.text.used.add("pick")
+                along = self.text.names[tile].axes.index(over)
+                return f"pick({tile}, {slot}, {self.kernel.axis(over).tile}, {along})"
             case Fill(content):
                 return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
         raise NotImplementedError(f"{type(value).__name__} in a READY kernel")

@@ -1,9 +1,10 @@
 """From gradients to kernels, by their axes alone.
 
 A row value that tiles read, and that is made from cotangents (d_lse), is made first, by a kernel of
-its own.  A gradient with the keys' axis and not the queries' belongs to the kernel that holds a
-tile of keys and walks the queries; others to the kernel that holds a tile of queries and walks the
-keys.  Each element has one owner that adds in a fixed order: no atomics.
+its own.  A gradient with the keys' axis and not the queries' belongs to a kernel that holds a tile
+of keys and walks the queries; one with neither, or the queries' alone, to the kernel that holds a
+tile of queries and walks the keys.  One with both, or by distance, has a kernel of its own.  Each
+element has one owner that adds in a fixed order: no atomics.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import networkx as nx
 
 from attnc.graph.derivative import differentiate
 from attnc.graph.kernels import group_results, phases_of
-from attnc.graph.operations import FEATURE_AXES, Dataflow, Input, KernelGraph, Scatter
+from attnc.graph.landings import HEAD_KEYS, KEYS, ROWS, TILE, Landing, landings
+from attnc.graph.operations import FEATURE_AXES, Dataflow, Input, KernelGraph
 from attnc.graph.recompute import choose_kept
 
-ROWS, KEYS = ("b", "g", "r", "q"), ("b", "g", "k")
-TILE = frozenset("qk")
+SHARED = (("backward_q", ROWS), ("backward_kv", KEYS), ("backward_keys", HEAD_KEYS))
 
 
 def add_backward(flow: Dataflow) -> Dataflow:
@@ -31,25 +32,20 @@ def group_gradients(flow: Dataflow) -> Dataflow:
     graph = flow.graph()
     cotangents = _cotangents(flow, graph)
     rows = {name: name for name in cotangents if _is_row_value(flow, graph, name)}
-    given = {
-        f"grad_{leaf}": value
-        for leaf, value in flow.gradients.items()
-        if not isinstance(flow.values[value], Scatter) and flow.values[value].axes  # not built yet
-    }
-    by_keys = {name: value for name, value in given.items() if _is_summed_over(flow, value, "q")}
-    by_rows = {name: value for name, value in given.items() if _is_summed_over(flow, value, "k")}
-    kernels = (
-        _kernel(flow, "backward_rows", ROWS, rows),
-        _kernel(flow, "backward_q", ROWS, {n: v for n, v in by_rows.items() if n not in by_keys}),
-        _kernel(flow, "backward_kv", KEYS, by_keys),
-    )
-    return replace(flow, kernels=group_results(flow), backward=kernels)
+    found = landings(flow)
+    kernels = [_kernel(flow, "backward_rows", ROWS, rows)]
+    for name, grid in SHARED:
+        results = {one.buffer: one.value for one in found if one.grid == grid}
+        kernels += [_kernel(flow, name, grid, results)] if results else []
+    shared = {grid for _, grid in SHARED}
+    kernels += [_own_kernel(one) for one in found if one.grid not in shared]
+    return replace(flow, kernels=group_results(flow), backward=tuple(kernels))
 
 
-def _is_summed_over(flow: Dataflow, name: str, axis: str) -> bool:
-    """Whether a gradient has the other axis of a tile alone, or neither and `axis` is the keys'."""
-    axes = TILE & set(flow.values[name].axes)
-    return axes == TILE - {axis} or (axis == "k" and not axes)
+def _own_kernel(landing: Landing) -> KernelGraph:
+    """Of values of pairs: nothing is reduced on the way to them."""
+    name = f"backward_{landing.buffer.removeprefix('grad_')}"
+    return KernelGraph(name, landing.grid, (), ((landing.buffer, landing.value),))
 
 
 def _cotangents(flow: Dataflow, graph: nx.DiGraph) -> tuple[str, ...]:

@@ -32,18 +32,22 @@ class ParamArgument:
 
 @dataclass(frozen=True, slots=True)
 class GradientArgument:
-    """What the backward gives for an operand of the call.
+    """What the backward gives for an operand of the call; with several, their sum.
 
-    buffer: what a kernel writes.  shares: its dimensions where programs write shares of it (b, h,
-    then q, k or block); they are summed over what `dims`, the operand's own, lack.  reads: what
-    other kernels of the backward make for it.
+    buffer: what a kernel writes.  reads: what other kernels of the backward make for it.  blank:
+    it writes only some of the elements, the others are 0.  shares: the buffer's dimensions where
+    programs write shares (b, h or g, then q, k, n or block); they are summed over what `dims` lack.
+    dims: those of the operand; with `places`, what the shares vary along, which are then added to
+    the operand's elements at these indices, one for each of its dimensions.
     """
 
     operand: str
     buffer: str
     reads: tuple[str, ...] = ()
-    dims: tuple[str, ...] = ()  # of b, h, g, q, k
+    dims: tuple[str, ...] = ()  # of b, h, g, q, k; n, the distance kv_idx - q_pos, from 1 - kv_len
     shares: tuple[str, ...] = ()
+    places: tuple[Expr, ...] = ()
+    blank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from attnc.ir.nodes import (
     Load,
     Loop,
     Node,
+    Pick,
     Piece,
     Reduce,
     Rounds,
@@ -31,7 +32,7 @@ _DECLARED = _EVERYWHERE | {Contract, Reduce}
 ALLOWED: dict[Level, frozenset[type[Node]]] = {
     Level.NAIVE: _DECLARED | {Collapse},  # of what a loop has summed
     Level.STREAMED: _DECLARED | {Collapse},  # and a column test: does any row see the key?
-    Level.READY: _EVERYWHERE | {Start, Update, Dot, Collapse, Fill},
+    Level.READY: _EVERYWHERE | {Start, Update, Dot, Collapse, Pick, Fill},
 }
 
 

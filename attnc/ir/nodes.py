@@ -10,7 +10,7 @@
     Value    = Load | Formula                         at every level
              | Contract                               NAIVE, STREAMED
              | Collapse                               STREAMED (a column test), READY
-             | Dot | Fill                             READY
+             | Dot | Pick | Fill                      READY
 
 A value is a tile over named axes with a dtype; one without axes is a scalar of the program
 instance.  Formulas are sympy over `attnc.symbols` (positions, lengths, params), over axis indices,
@@ -19,17 +19,20 @@ and over the names of values.  Names are matched by text, never by sympy assumpt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from sympy import Expr, Symbol, true
 from sympy.logic.boolalg import Boolean
 
 from attnc.ir.interface import Interface
-from attnc.source import Span
-
-BLOCK_Q = Symbol("BLOCK_Q", integer=True, positive=True)  # query rows of a tile
-BLOCK_KV = Symbol("BLOCK_KV", integer=True, positive=True)  # keys of a tile
+from attnc.ir.places import BLOCK_KV as BLOCK_KV
+from attnc.ir.places import BLOCK_Q as BLOCK_Q
+from attnc.ir.places import Axis as Axis
+from attnc.ir.places import Buffer as Buffer
+from attnc.ir.places import GridDim as GridDim
+from attnc.ir.places import Node as Node
+from attnc.ir.places import Scalar as Scalar
 
 
 class Level(Enum):
@@ -38,73 +41,6 @@ class Level(Enum):
     NAIVE = "naive"  # the textbook: a loop for each reduction
     STREAMED = "streamed"  # reductions that follow each other share a loop
     READY = "ready"  # carried values, selects and dots are spelled out
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Base of all IR nodes."""
-
-    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
-
-
-# ---------------------------------------------------------------- where things are
-
-
-@dataclass(frozen=True, slots=True)
-class Axis(Node):
-    """A named axis, and the tile of it that a program instance holds.
-
-    Position p of the tile stands at `index` = first + p on the whole axis, 0 <= p < tile; formulas
-    call p `within`.  Positions with index >= size do not exist: loads and stores guard against
-    them.
-    """
-
-    name: str  # q, k, d, e; after split_axis also d0, d1 ...
-    role: str  # rows | columns | feature
-    size: Expr
-    tile: Expr  # BLOCK_Q, BLOCK_KV or an Integer (a power of two, at least 16)
-    index: Symbol  # q_idx, kv_idx, d_idx ...
-    first: Expr  # rows: q_first; columns: kv_first = tile number * BLOCK_KV; feature: an Integer
-    piece: int = 128  # feature: the widest tile that split_axis may cut it into
-
-    @property
-    def within(self) -> Symbol:
-        """The position within the tile: q_in_tile, kv_in_tile, d_in_tile ..."""
-        stem = self.index.name.removesuffix("_idx")
-        return Symbol(f"{stem}_in_tile", integer=True, nonnegative=True)
-
-
-@dataclass(frozen=True, slots=True)
-class GridDim(Node):
-    """One digit of the linear program number, innermost first."""
-
-    index: Symbol
-    extent: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer(Node):
-    """A tensor of the call, addressed by one index a dimension; strides are run-time values."""
-
-    name: str
-    dims: tuple[str, ...]  # names of its dimensions; strides are called {name}_stride_{dim}
-    sizes: tuple[Expr, ...]
-    dtype: str  # element | f32 | f16 | bf16 | i32 | i64 | i1   (element: that of q, k, v)
-    role: str  # input | output
-    meaning: str
-    optional: bool = False  # a call may lack it; loads of it are guarded by symbols.switch_of
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar(Node):
-    """A run-time number of the call, or a constant for which a kernel is compiled.
-
-    sign: -1 or 1.  switch: the condition that an optional buffer is there.
-    """
-
-    name: str
-    kind: str  # i32 | f32 | sign | switch
-    meaning: str
 
 
 # ---------------------------------------------------------------- values
@@ -158,13 +94,25 @@ class Collapse(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Pick(Node):
+    """For each position p of `slot`, the element of a tile at position p along `over`.
+
+    Positions are counted within the tile; 0 where p lies outside of it.
+    """
+
+    value: str
+    over: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fill(Node):
     """A tile of one number."""
 
     value: Expr
 
 
-Value = Load | Formula | Contract | Dot | Collapse | Fill
+Value = Load | Formula | Contract | Dot | Collapse | Pick | Fill
 
 
 # ---------------------------------------------------------------- statements
@@ -189,6 +137,10 @@ class Reduce(Node):
     has been summed so far becomes `repair`, a formula over the reduction's own name, m_old and
     m_new (ir.functions).  A reduction with init None continues the one of the same name in the loop
     before.
+
+    A sum whose axes hold `over` keeps it: position by position of the tile, whichever tile that is
+    (`where` sees to it that only one counts), so that rounds alone are summed.  With `onto`, the
+    result has one axis of its own, and a pair is added to the element at position `onto` of it.
     """
 
     name: str
@@ -201,6 +153,7 @@ class Reduce(Node):
     follows: str | None = None
     repair: Expr | None = None
     note: str = ""  # where `where` comes from
+    onto: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,13 @@ KNOWN: Mapping[str, Range] = {
     "q_block": POSITION,
     "tile": POSITION,
     "kv_first": POSITION,
+    "kv_block": POSITION,
+    "own_first": POSITION,
+    "n_block": POSITION,
+    "n_first": (0, 2 * symbols.MAX_LENGTH - 2),  # distances, counted from the least
+    "n_idx": (0, 2 * symbols.MAX_LENGTH - 2),
+    "member": (0, MOST - 1),
+    "turn": (0, MOST - 1),
     "b": (0, MOST - 1),
     "h": (0, MOST - 1),
     "h_kv": (0, MOST - 1),

@@ -30,6 +30,7 @@ from attnc.ir.nodes import (
     Load,
     Loop,
     Node,
+    Pick,
     Piece,
     Program,
     Reduce,
@@ -63,6 +64,8 @@ def print_value(value: Value) -> str:
             return f"dot {left} * {right} over {over}" + (f" added to {add_to}" if add_to else "")
         case Collapse(kind, name, over):
             return f"{kind} of {name} along {over}"
+        case Pick(name, over, slot):
+            return f"pick {name} along {over} at {slot}"
         case Fill(number):
             return f"fill {formula_text(number)}"
 
@@ -182,6 +185,8 @@ def _reduce(node: Reduce) -> Iterator[str]:
     text = (
         f"{node.kind} over {node.over} of {formula_text(node.element)}{_guard(node.where)} {init}"
     )
+    if node.onto is not None:
+        text += f" onto {formula_text(node.onto)}"
     if node.follows is not None:
         text += f" following {node.follows}"
     if node.repair is not None:

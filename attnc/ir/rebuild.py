@@ -18,6 +18,7 @@ from attnc.ir.nodes import (
     Let,
     Load,
     Loop,
+    Pick,
     Piece,
     Reduce,
     Start,
@@ -43,6 +44,8 @@ def reads_of_value(value: Value) -> set[str]:
             return {left, right} | ({add_to} if add_to else set())
         case Collapse(_, tile, _):
             return {tile}
+        case Pick(tile, _, slot):
+            return {tile, slot}
         case Fill(number):
             return names_in(number)
 
@@ -69,7 +72,8 @@ def lets_in(loop: Loop) -> tuple[Let, ...]:
 
 def reads_of_reduction(reduction: Reduce) -> set[str]:
     """Names that a reduction reads."""
-    return names_in(reduction.element, reduction.where, reduction.init, reduction.repair)
+    own = (reduction.element, reduction.where, reduction.init, reduction.repair, reduction.onto)
+    return names_in(*own)
 
 
 def map_value(value: Value, rewrite: Rewrite) -> Value:
@@ -92,6 +96,8 @@ def map_value(value: Value, rewrite: Rewrite) -> Value:
             )
         case Collapse(_, tile, _):
             return replace(value, value=name(tile))
+        case Pick(tile, _, slot):
+            return replace(value, value=name(tile), slot=name(slot))
         case Fill(number):
             return replace(value, value=rewrite(number))
 
@@ -104,6 +110,7 @@ def map_reduction(reduction: Reduce, rewrite: Rewrite) -> Reduce:
         where=rewrite(reduction.where),
         init=None if reduction.init is None else rewrite(reduction.init),
         repair=None if reduction.repair is None else rewrite(reduction.repair),
+        onto=None if reduction.onto is None else rewrite(reduction.onto),
     )
 
 
@@ -175,7 +182,7 @@ def prune(kernel: Kernel) -> Kernel:
     for stmt in reversed(kernel.body):
         if isinstance(stmt, Let) and stmt.name not in wanted:
             continue
-        kept = _prune_loop(stmt) if isinstance(stmt, Loop) else stmt
+        kept = _prune_loop(stmt, kernel) if isinstance(stmt, Loop) else stmt
         body.insert(0, kept)
         wanted |= reads_of(kept)
     loads = {let.value.buffer for let in lets_of(body) if isinstance(let.value, Load)}
@@ -191,15 +198,16 @@ def prune(kernel: Kernel) -> Kernel:
     )
 
 
-def _prune_loop(loop: Loop) -> Loop:
+def _prune_loop(loop: Loop, kernel: Kernel) -> Loop:
     wanted = {update.value for update in loop.updates}.union(
         *(reads_of_reduction(r) for r in loop.reductions)
     )
     body = _read(loop.body, wanted)
     if loop.rounds is None:
         return replace(loop, body=body)
-    ends = names_in(*(end for piece in loop.pieces for end in (piece.start, piece.stop)))
-    lets = _read(loop.rounds.lets, wanted.union(ends, *map(reads_of, body)))
+    ends = [end for piece in loop.pieces for end in (piece.start, piece.stop)]
+    places = [axis.first for axis in kernel.axes]
+    lets = _read(loop.rounds.lets, wanted.union(names_in(*ends, *places), *map(reads_of, body)))
     return replace(loop, body=body, rounds=replace(loop.rounds, lets=lets))
 
 

@@ -24,6 +24,7 @@ from attnc.ir.nodes import (
     Load,
     Loop,
     Node,
+    Pick,
     Program,
     Reduce,
     Rounds,
@@ -85,6 +86,8 @@ class _Checker:
                 raise IRError(f"buffer {buffer.name} needs one size for each dim")
         self.open_axes = {axis.name for axis in kernel.axes if axis.role != "columns"}
         bound = {let.name for let in lets_of(kernel.body)}
+        loops = (stmt for stmt in kernel.body if isinstance(stmt, Loop))
+        bound |= {str(loop.rounds.index) for loop in loops if loop.rounds is not None}
         for scalar in kernel.scalars:
             if scalar.name in bound:
                 raise IRError(f"{scalar.name} is bound, but it is a scalar of the call")
@@ -133,7 +136,8 @@ class _Checker:
             raise IRError(f"{let.name}{list(let.axes)} varies along {_listed(found - axes)} too")
         if not isinstance(let.value, Formula | Fill) and found != axes:
             raise IRError(f"{let.name}{list(let.axes)} cannot vary along {_listed(axes - found)}")
-        closed = axes - self.open_axes
+        # a carried tile may stand for whichever tile its loop counts
+        closed = NOWHERE if isinstance(let, Start) else axes - self.open_axes
         if closed:
             raise IRError(f"{let.name} has axis {_listed(closed)} outside its loop")
         self._bind(let.name, axes)
@@ -150,7 +154,7 @@ class _Checker:
             case Load(buffer, index, guard):
                 self._indexes(name, buffer, len(index))
                 return self._axes(name, *index, guard)
-            case Formula(expr):
+            case Formula(expr) | Fill(expr):
                 return self._axes(name, expr)
             case Contract(left, right, over):
                 return self._product(name, left, right, over)
@@ -163,8 +167,13 @@ class _Checker:
                 if over not in self._of(name, of):
                     raise IRError(f"{name} collapses {over}, which {of} lacks")
                 return self._of(name, of) - {over}
-            case Fill(number):
-                return self._axes(name, number)
+            case Pick(of, over, slot):
+                return self._picked(name, of, over, slot)
+
+    def _picked(self, name: str, of: str, over: str, slot: str) -> Axes:
+        if over not in self._of(name, of) or over in self._of(name, slot):
+            raise IRError(f"{name} picks along {over} at {slot} from {of}, whose axes differ")
+        return self._of(name, of) - {over} | self._of(name, slot)
 
     def _product(self, name: str, left: str, right: str, over: tuple[str, ...]) -> Axes:
         both = self._of(name, left) & self._of(name, right)
@@ -241,7 +250,9 @@ class _Checker:
         if reduce.init is None and reduce.name not in self.names:
             raise IRError(f"{reduce.name} continues a reduction that no loop before it began")
         extra = self._axes(reduce.name, reduce.element, reduce.where) - {*reduce.axes, reduce.over}
-        if extra:
+        if reduce.onto is not None:
+            self._axes(reduce.name, reduce.onto)  # pairs are summed wherever they land
+        elif extra:
             raise IRError(f"{reduce.name}{list(reduce.axes)} varies along {_listed(extra)} too")
 
     def _update(self, update: Update) -> None:

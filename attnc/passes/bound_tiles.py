@@ -83,7 +83,9 @@ class BoundTiles:
         if not ranges:
             return replace(loop, pieces=(Piece(Integer(0), Integer(0)),))
         bounds = _writer(scope, inner).write(ranges)
-        if len({reduction.where for reduction in loop.reductions}) > 1:
+        reductions = loop.reductions
+        if len({r.where for r in reductions}) > 1 or any(r.onto is not None for r in reductions):
+            # no tile counts whole for all of them; nor does one lie whole in a band of distances
             bounds = replace(
                 bounds, pieces=tuple(replace(p, masked=True) for p in bounds.pieces), tight=False
             )

@@ -65,6 +65,8 @@ class _Hoisted:
         moving = {part.name for part in (*lets_in(loop), *loop.updates)}
         moving |= {axis.index.name, axis.within.name, *names_in(axis.first)}
         moving |= {loop.rounds.index.name} if loop.rounds else set()
+        moved = (other for other in self.kernel.axes if names_in(other.first) & moving)
+        moving |= {place.name for other in moved for place in (other.index, other.within)}
         varies = dict.fromkeys(moving, VARIES)
         body = tuple(self._let(let, varies) for let in loop.body)
         return replace(loop, body=body)

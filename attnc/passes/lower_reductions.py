@@ -20,7 +20,6 @@ from sympy.logic.boolalg import BooleanTrue
 from attnc.ir.functions import Anchor, Exp2, new, old, tile_symbol
 from attnc.ir.nodes import (
     Collapse,
-    Contract,
     Dot,
     Fill,
     Formula,
@@ -29,6 +28,7 @@ from attnc.ir.nodes import (
     Level,
     Load,
     Loop,
+    Pick,
     Reduce,
     Start,
     Stmt,
@@ -37,6 +37,7 @@ from attnc.ir.nodes import (
 )
 from attnc.ir.rebuild import axes_by_name, reads_of
 from attnc.passes.elements import dot_operands, unit_of, vanishes
+from attnc.passes.products import products
 from attnc.symbols import Where, names_in, replaced
 
 
@@ -59,12 +60,12 @@ class LowerReductions:
         varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
         for stmt in kernel.body:
             if not isinstance(stmt, Loop):
-                body += _products(stmt, varies) if isinstance(stmt, Let) else [stmt]
+                body += products(stmt, varies) if isinstance(stmt, Let) else [stmt]
                 continue
             body += [
                 _start(reduction) for reduction in stmt.reductions if reduction.init is not None
             ]
-            body.append(_Lowering(stmt, varies, _features(kernel)).loop())
+            body.append(_Lowering(stmt, varies, _features(kernel), kernel).loop())
         return replace(kernel, body=tuple(body))
 
 
@@ -78,29 +79,6 @@ def _start(reduction: Reduce) -> Start:
     return Start(reduction.name, Fill(init), reduction.axes)
 
 
-def _products(let: Let, varies: dict[str, frozenset[str]]) -> list[Let]:
-    """A contraction as a dot, or, where both sides have the rows, as a product and its sum."""
-    value = let.value
-    if not isinstance(value, Contract) or not varies[value.left] & varies[value.right] - {
-        *value.over
-    }:
-        return [replace(let, value=_dot(value))]
-    (over,) = value.over
-    product = f"{let.name}_terms"
-    terms = tile_symbol(value.left) * tile_symbol(value.right)
-    return [
-        Let(product, Formula(terms), (*let.axes, over)),
-        replace(let, value=Collapse("sum", product, over)),
-    ]
-
-
-def _dot(value: object) -> object:
-    if isinstance(value, Contract):
-        (over,) = value.over
-        return Dot(value.left, value.right, over)
-    return value
-
-
 @dataclass
 class _Lowering:
     """One loop: collects the statements that its reductions need."""
@@ -108,6 +86,7 @@ class _Lowering:
     source: Loop
     varies: dict[str, frozenset[str]]
     features: frozenset[str]
+    kernel: Kernel
     body: list[Let] = field(default_factory=list)
     known: dict[tuple[Value, tuple[str, ...]], str] = field(default_factory=dict)
     updates: list[Update] = field(default_factory=list)
@@ -121,7 +100,7 @@ class _Lowering:
             new
             for let in self.source.body
             if let.name not in late
-            for new in _products(let, self.varies)
+            for new in products(let, self.varies)
         ]
         self.late = [let for let in self.source.body if let.name in late]
         order = sorted(self.source.reductions, key=lambda reduction: reduction.kind != "max")
@@ -201,12 +180,16 @@ class _Lowering:
             carried = carried * self._rescale(reduction, anchor)
         weights, values = dot_operands(element, self.features, self.varies)
         varying = self._axes(weights)
-        tile_axes = tuple(a for a in (*reduction.axes, reduction.over) if a in varying)
+        tile_axes = tuple(a for a in self._pairs(reduction) if a in varying)
         name = "p" if isinstance(weights, Exp2 | exp) else "terms"
         p = self._named(self._by_name(weights), tile_axes, name)
-        if values is None:
+        if reduction.onto is not None:
+            joined: Value = Formula(carried + self._landed(p, reduction))
+        elif reduction.over in reduction.axes:
+            joined = Formula(carried + p)
+        elif values is None:
             total = self._let("tile_sum", Collapse("sum", str(p), reduction.over), reduction.axes)
-            joined: Value = Formula(carried + total)
+            joined = Formula(carried + total)
         else:
             self._bring(values)
             scaled = self._named(carried, reduction.axes, f"{reduction.name}_rescaled")
@@ -222,6 +205,28 @@ class _Lowering:
             if isinstance(value, Formula) and isinstance(value.expr, Exp2 | exp)
         }
         return product if product in made else replaced(product, made)
+
+    def _landed(self, pairs: Symbol, reduction: Reduce) -> Symbol:
+        """The sum of the pairs of a tile that land on each element, one of each row at most.
+
+        A pair lands at its column, moved by what the row says: the column is found from the place.
+        """
+        assert reduction.onto is not None
+        (landed,) = reduction.axes
+        columns, result = self.kernel.axis(reduction.over), self.kernel.axis(landed)
+        (rows,) = (a for a in self._pairs(reduction) if a != reduction.over)
+        column = result.index - (reduction.onto - columns.index)
+        slot = self._let("slot", Formula(column - columns.first), (rows, landed), "i32")
+        pick = Pick(str(pairs), reduction.over, str(slot))
+        picked = self._let("picked", pick, (rows, landed))
+        return self._let("tile_sum", Collapse("sum", str(picked), rows), reduction.axes)
+
+    def _pairs(self, reduction: Reduce) -> tuple[str, ...]:
+        """The axes of the pairs that a sum counts."""
+        rows = self._rows(reduction)
+        if reduction.onto is not None:
+            rows = tuple(a for a in ("q", "k") if a != reduction.over)
+        return tuple(dict.fromkeys((*rows, reduction.over)))
 
     def _rows(self, reduction: Reduce) -> tuple[str, ...]:
         """The axes of a sum but for those of the values that it weighs."""
@@ -262,7 +267,7 @@ class _Lowering:
             if vanishes(element, tile_symbol(score)):
                 return replaced(element, {tile_symbol(score): tile_symbol(chosen)})
         visible = reduction.where
-        axes = (*self._rows(reduction), reduction.over)
+        axes = self._pairs(reduction)
         if not isinstance(visible, Symbol):
             visible = self._let("visible", Formula(visible), axes, "i1", reduction.note)
         weights, values = dot_operands(element, self.features, self.varies)

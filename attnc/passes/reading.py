@@ -109,7 +109,7 @@ def operands(let: Let) -> set[str]:
         return names_in(value.guard, *value.index)
     if isinstance(value, Formula):
         return names_in(value.expr)
-    names = (getattr(value, part, None) for part in ("left", "right", "add_to", "value"))
+    names = (getattr(value, part, None) for part in ("left", "right", "add_to", "value", "slot"))
     return {name for name in names if isinstance(name, str)}
 
 

@@ -21,7 +21,11 @@ BATCH, HEADS = (
 )
 KV_HEADS = Symbol("kv_heads", integer=True, positive=True)
 D_IDX, E_IDX = (Symbol(name, integer=True, nonnegative=True) for name in ("d_idx", "e_idx"))
-Q_BLOCK = Symbol("q_block", integer=True, nonnegative=True)
+Q_BLOCK, N_BLOCK, N_FIRST, N_IDX = (
+    Symbol(name, integer=True, nonnegative=True)
+    for name in ("q_block", "n_block", "n_first", "n_idx")
+)
+DISTANCES = symbols.q_len + symbols.kv_len - 1  # kv_idx - q_pos from 1 - kv_len to q_len - 1
 DIMS: dict[
     str, tuple[str, Expr, Expr]
 ] = {  # dimension of a declared tensor: stride name, extent, index in step
@@ -116,13 +120,15 @@ def index_of(flow: Dataflow, operation: Input | Gather, buffer: Buffer) -> tuple
 
 def positions_of(buffer: Buffer) -> tuple[Expr, ...]:
     """The index of a buffer whose dimensions are those of the attention, position by position."""
-    keys = "k" in buffer.dims
+    keys = "k" in buffer.dims and bool({"d", "e"} & set(buffer.dims))
     by_dim = {
         "b": symbols.b,
         "h": symbols.h_kv if keys else symbols.h,
+        "g": symbols.h_kv,
         "block": Q_BLOCK,
         "q": symbols.q_idx,
         "k": symbols.kv_idx,
+        "n": N_IDX,
         "d": D_IDX,
         "e": E_IDX,
     }

@@ -11,39 +11,42 @@ whose lse is -inf, is taken against 0: every pair of it is hidden or has t = -in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import cast
 
 from sympy import Expr, Integer, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
-from attnc import symbols
 from attnc.algebra import factors_along
+from attnc.graph.landings import landings
 from attnc.graph.operations import (
     Contract as WholeContract,
 )
 from attnc.graph.operations import (
     Dataflow,
     KernelGraph,
-    LogSumExp,
     Map,
 )
-from attnc.ir.functions import Anchor
-from attnc.ir.nodes import Buffer, Collapse, Formula, Kernel, Let, Reduce, Rounds, Stmt
-from attnc.ir.rebuild import prune, reads_of, substitution
+from attnc.ir.nodes import Buffer, Collapse, Formula, Kernel, Let, Reduce, Stmt
+from attnc.ir.rebuild import prune
 from attnc.plan import buffers
+from attnc.plan.pair_gradients import plan_pairs
 from attnc.plan.tiles import TilePlan
+from attnc.plan.walks import anchor_rows, made_of, moving_names, walk
 from attnc.symbols import Where, value_symbol
-
-MEMBER = Symbol("member", integer=True, nonnegative=True)  # a query head of the group
-SHARING = "every query head that shares these keys"
 
 
 def plan_gradients(flow: Dataflow) -> tuple[Kernel, ...]:
     """The naive kernels of the backward, in order."""
     made = frozenset(buffer for graph in flow.backward for buffer, _ in graph.results)
-    stored = {*flow.kept, *(name for name in made if name in flow.values)}
-    return tuple(_GradientPlan(flow, graph, frozenset(stored)).kernel() for graph in flow.backward)
+    stored = frozenset({*flow.kept, *(name for name in made if name in flow.values)})
+    found = {one.buffer: one for one in landings(flow)}
+    kernels: list[Kernel] = []
+    for graph in flow.backward:
+        if graph.phases:
+            kernels.append(_GradientPlan(flow, graph, stored).kernel())
+        else:
+            kernels += [plan_pairs(flow, graph, found[name], stored) for name, _ in graph.results]
+    return tuple(kernels)
 
 
 class _GradientPlan:
@@ -51,10 +54,9 @@ class _GradientPlan:
 
     def __init__(self, flow: Dataflow, graph: KernelGraph, stored: frozenset[str]) -> None:
         self.flow, self.graph = flow, graph
-        held, walked = ("q", "k") if "q" in graph.grid else ("k", "q")
         self.results = [name for phase in graph.phases for name in phase]
-        self.tiles = TilePlan(flow, held, walked, graph, stored)
-        self._anchor_rows()
+        self.tiles = TilePlan(flow, graph, stored)
+        anchor_rows(self.tiles)
 
     def kernel(self) -> Kernel:
         tiles = self.tiles
@@ -68,49 +70,22 @@ class _GradientPlan:
             if buffer not in tiles.buffers:
                 tiles.buffers[buffer] = self._parts(buffer, value)
             after.append(tiles.store(buffer, value))
-        still = [let for let in tiles.lets.values() if tiles.walked not in let.axes]
-        body = [*tiles.positions(), *self._loops(still, reductions), *after]
-        made = tuple(tiles.buffers.values())
-        return prune(
-            Kernel(self.graph.name, tiles.axes, tiles.grid(), made, tiles.scalars(), tuple(body))
-        )
-
-    def _loops(self, still: list[Let], reductions: list[Reduce]) -> list[Stmt]:
-        """The loop over the other axis; with grouped heads, once for each that shares the keys."""
-        if not reductions:
-            return list(still)
-        loop = self.tiles.loop(reductions)
-        group = self.flow.spec.group
-        if self.tiles.held == "q" or group == 1:
-            return [*still, loop]
-        head = Let("h", Formula(symbols.h_kv * group + MEMBER), dtype="i32", note=SHARING)
-        moving = _made_of(still, {"h"})
-        inside = tuple(let for let in still if let.name in moving)
-        rounds = Rounds(MEMBER, Integer(group), (head, *inside))
-        outside = [let for let in still if let.name not in moving]
-        return [*outside, replace(loop, rounds=rounds)]
-
-    def _anchor_rows(self) -> None:
-        """Take exponents against lse, or 0 where that is -inf."""
-        sums = [name for name, op in self.flow.values.items() if isinstance(op, LogSumExp)]
-        change = substitution({name: Anchor(value_symbol(name)) for name in sums})
-        for name, let in self.tiles.lets.items():
-            if isinstance(let.value, Formula):
-                expr = change(let.value.expr)
-                self.tiles.lets[name] = Let(let.name, Formula(expr), let.axes, let.dtype, let.note)
+        body = [*tiles.positions(), *walk(tiles, reductions), *after]
+        made, grid = tuple(tiles.buffers.values()), tiles.programs.dims()
+        return prune(Kernel(self.graph.name, tiles.axes, grid, made, tiles.scalars(), tuple(body)))
 
     def _parts(self, name: str, value: str) -> Buffer:
         """A program's share of a gradient that is summed over programs afterwards."""
-        held = self.tiles.held
-        heads = buffers.HEADS if held == "q" else buffers.KV_HEADS
+        held, grid = self.tiles.held, self.graph.grid
+        head, heads = ("h", buffers.HEADS) if "r" in grid else ("g", buffers.KV_HEADS)
         last, extent = (
             (held, self.tiles.axis(held).size)
             if held in self.flow.values[value].axes
-            else ("block", self.tiles.grid()[0].extent)
+            else ("block", self.tiles.programs.dims()[0].extent)
         )
         meaning = "a program's share of the gradient"
         sizes = (buffers.BATCH, heads, extent)
-        return Buffer(name, ("b", "h", last), sizes, "f32", "output", meaning, optional=True)
+        return Buffer(name, ("b", head, last), sizes, "f32", "output", meaning, optional=True)
 
     def _result(self, name: str) -> tuple[list[Reduce], list[Let]]:
         """What the loop sums for a result, and the result after the loop."""
@@ -169,13 +144,12 @@ class _GradientPlan:
             terms, axes = summed, rest
 
     def _varies(self) -> dict[str, frozenset[str]]:
-        """Along which axes a name varies; what is the query head's own moves with the loops."""
+        """Along which axes a name varies; what differs from round to round moves with the loop."""
         lets = self.tiles.lets.values()
         along = self.tiles.varies | {let.name: frozenset(let.axes) for let in lets}
-        if self.tiles.held == "k":
-            own = _made_of(list(lets), {"h"}) | {"h"}
-            along |= {name: along.get(name, frozenset()) | {"q"} for name in own}
-        return along
+        moving = moving_names(self.tiles, self.tiles.programs.rounds())
+        own = made_of(lets, moving) | moving
+        return along | {n: along.get(n, frozenset()) | {self.tiles.walked} for n in own}
 
     def _written_out(self, operands: tuple[str, ...]) -> tuple[Expr, Boolean]:
         """The product of the operands and where it counts; a map's constant factors written out."""
@@ -202,12 +176,3 @@ class _GradientPlan:
         note = f"without the factor {outside}, which comes after the loop"
         self.tiles.lets[name] = Let(name, Formula(inside), let.axes, let.dtype, note)
         return outside * value_symbol(name)
-
-
-def _made_of(lets: list[Let], names: set[str]) -> set[str]:
-    """The lets that vary with names, directly or not."""
-    found: set[str] = set()
-    for let in lets:
-        if reads_of(let) & (names | found):
-            found.add(let.name)
-    return found

@@ -9,7 +9,8 @@ from typing import Any
 import networkx as nx
 
 from attnc.graph.derivation import derivation
-from attnc.graph.forward import DTYPES
+from attnc.graph.forward import DIM_INDEX, DTYPES
+from attnc.graph.landings import TILE, Landing, landings
 from attnc.graph.operations import Dataflow
 from attnc.ir.interface import (
     GradientArgument,
@@ -60,24 +61,37 @@ DIM_OF = {"batch": "b", "heads": "h", "kv_heads": "g", "q_len": "q", "kv_len": "
 
 def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
     """What the kernels of the backward write, operand by operand."""
-    given = (*flow.spec.tensors, *flow.spec.by_head)
-    shapes = {tensor.name: tensor.shape for tensor in given}
-    found: list[GradientArgument] = []
-    made = {buffer for graph in flow.backward for buffer, _ in graph.results}
-    whole = flow.graph()
-    for graph in flow.backward:
-        held = "q" if "q" in graph.grid else "k"
-        for buffer, value in graph.results:
-            operand = buffer.removeprefix("grad_")
-            reads = tuple(sorted(made & nx.ancestors(whole, value)))
-            if operand in ("q", "k", "v"):
-                found.append(GradientArgument(operand, buffer, reads))
-            elif operand in flow.gradients and buffer != operand:
-                dims = tuple(DIM_OF[str(dim)] for dim in shapes.get(operand, ()))
-                last = held if held in flow.values[value].axes else "block"
-                found.append(GradientArgument(operand, buffer, reads, dims, ("b", "h", last)))
-    order = ("q", "k", "v", *shapes)
+    if not flow.backward:
+        return ()
+    found = [_gradient(flow, landing) for landing in landings(flow)]
+    order = ("q", "k", "v", *_shapes(flow))
     return tuple(sorted(found, key=lambda one: order.index(one.operand)))
+
+
+def _gradient(flow: Dataflow, landing: Landing) -> GradientArgument:
+    operand, buffer, grid = landing.operand, landing.buffer, landing.grid
+    made = {buffer for graph in flow.backward for buffer, _ in graph.results}
+    reads = tuple(sorted(made & nx.ancestors(flow.graph(), landing.value)))
+    if operand in ("q", "k", "v"):
+        return GradientArgument(operand, buffer, reads)
+    shape = _shapes(flow)[operand]
+    if set(grid) >= TILE:
+        in_step = tuple(DIM_INDEX.get(str(dim)) for dim in shape)
+        return GradientArgument(operand, buffer, reads, blank=landing.places != in_step)
+    axes = flow.values[landing.value].axes
+    last = next(axis for axis in "nkq" if axis in grid)
+    last = last if last in axes or last == "n" else "block"
+    shares = ("b", "h" if "r" in grid else "g", last)
+    if not landing.places:
+        dims = tuple(DIM_OF[str(dim)] for dim in shape)
+        return GradientArgument(operand, buffer, reads, dims, shares)
+    heads = "h" if "r" in axes else "g" if "g" in axes else ""
+    dims = tuple(dim for dim in ("b", heads, last) if dim in (*axes, "h", "n"))
+    return GradientArgument(operand, buffer, reads, dims, shares, landing.places)
+
+
+def _shapes(flow: Dataflow) -> dict[str, tuple[str | int, ...]]:
+    return {tensor.name: tensor.shape for tensor in (*flow.spec.tensors, *flow.spec.by_head)}
 
 
 def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:

@@ -59,7 +59,7 @@ class _ForwardPlan:
 
     def __init__(self, flow: Dataflow, graph: KernelGraph) -> None:
         self.flow, self.graph = flow, graph
-        self.tiles = TilePlan(flow, "q", "k", graph)
+        self.tiles = TilePlan(flow, graph)
         self.written_out: dict[Expr, Expr] = {}  # lse -> row_max + log(row_sum)
         self.made: dict[Reduce, str] = {}  # reductions by what they are, less their name
         self._last = ""  # the reduction that was asked for last
@@ -76,7 +76,14 @@ class _ForwardPlan:
         body += [tiles.store(name, value) for name, value in self.graph.results]
         made = tuple(tiles.buffers.values())
         return prune(
-            Kernel(self.graph.name, tiles.axes, tiles.grid(), made, tiles.scalars(), tuple(body))
+            Kernel(
+                self.graph.name,
+                tiles.axes,
+                tiles.programs.dims(),
+                made,
+                tiles.scalars(),
+                tuple(body),
+            )
         )
 
     def _result(self, name: str) -> list[Stmt]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from sympy import Basic, Expr, Integer, Symbol, true
+from sympy import Basic, Expr, Integer, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
@@ -32,7 +32,6 @@ from attnc.ir.nodes import (
     Buffer,
     Contract,
     Formula,
-    GridDim,
     Let,
     Load,
     Loop,
@@ -44,13 +43,8 @@ from attnc.ir.nodes import (
 from attnc.ir.position_ranges import KNOWN, learn
 from attnc.ir.rebuild import reads_of_value, substitution
 from attnc.plan import buffers
+from attnc.plan.programs import KV_FIRST, Q_FIRST, Programs
 from attnc.symbols import FloorDiv, names_in, value_symbol
-
-Q_BLOCK, Q_FIRST, KV_BLOCK, KV_FIRST = (
-    Symbol(name, integer=True, nonnegative=True)
-    for name in ("q_block", "q_first", "kv_block", "kv_first")
-)
-BLOCKS = {"q": (Q_BLOCK, Q_FIRST, BLOCK_Q), "k": (KV_BLOCK, KV_FIRST, BLOCK_KV)}
 
 
 class TilePlan:
@@ -61,14 +55,10 @@ class TilePlan:
     """
 
     def __init__(
-        self,
-        flow: Dataflow,
-        held: str,
-        walked: str,
-        graph: KernelGraph,
-        stored: frozenset[str] = frozenset(),
+        self, flow: Dataflow, graph: KernelGraph, stored: frozenset[str] = frozenset()
     ) -> None:
-        self.flow, self.held, self.walked = flow, held, walked
+        self.flow, self.programs = flow, Programs(graph.grid, flow.spec.group)
+        self.held, self.walked = self.programs.held, self.programs.walked
         self.results = frozenset(name for phase in graph.phases for name in phase)
         self.stored = stored - self.results
         written = frozenset(buffer for buffer, _ in graph.results)
@@ -77,8 +67,7 @@ class TilePlan:
         self.ranges = dict(KNOWN)
         self.summed = self._summed()
         self.lets: dict[str, Let] = {}
-        if walked == "q":
-            self.lets["q_pos"] = self._q_pos()
+        self.lets["q_pos"] = self._q_pos()
         for name in flow.values:
             if (let := self._let(name)) is not None:
                 self.lets[name] = let
@@ -98,6 +87,7 @@ class TilePlan:
         return (
             Axis("q", role["q"], symbols.q_len, BLOCK_Q, symbols.q_idx, Q_FIRST),
             Axis("k", role["k"], symbols.kv_len, BLOCK_KV, symbols.kv_idx, KV_FIRST),
+            *((self._distances(),) if self.programs.is_by_distance else ()),
             Axis("d", "feature", qk, qk, buffers.D_IDX, Integer(0), piece),
             Axis("e", "feature", dv, dv, buffers.E_IDX, Integer(0), piece),
         )
@@ -106,27 +96,12 @@ class TilePlan:
         """The axis of that name."""
         return next(axis for axis in self.axes if axis.name == name)
 
-    def grid(self) -> tuple[GridDim, ...]:
-        """A program for each tile of the held axis, head (of the queries or keys), batch entry."""
-        block, _, tile = BLOCKS[self.held]
-        head = (
-            GridDim(symbols.h, buffers.HEADS)
-            if self.held == "q"
-            else GridDim(symbols.h_kv, buffers.KV_HEADS)
-        )
-        tiles = FloorDiv(self.axis(self.held).size + tile - 1, tile)
-        return GridDim(block, tiles), head, GridDim(symbols.b, buffers.BATCH)
+    def _distances(self) -> Axis:
+        return Axis("n", "rows", buffers.DISTANCES, BLOCK_KV, buffers.N_IDX, buffers.N_FIRST)
 
     def positions(self) -> list[Let]:
-        """Where the held tile stands, and which heads belong together."""
-        block, first, tile = BLOCKS[self.held]
-        group = self.flow.spec.group
-        here = Let(str(first), Formula(block * tile), dtype="i32")
-        if self.held == "q":
-            shared = FloorDiv(symbols.h, group)
-            note = "the head that its group shares"
-            return [Let("h_kv", Formula(shared), dtype="i32", note=note), here, self._q_pos()]
-        return [here] if group > 1 else [Let("h", Formula(symbols.h_kv), dtype="i32"), here]
+        """Where the program's tiles stand, and which heads belong together."""
+        return self.programs.places()
 
     def _q_pos(self) -> Let:
         note = "position of each query among the keys"
@@ -196,9 +171,10 @@ class TilePlan:
         """Write a result at the positions of its axes."""
         buffer = self.buffers[buffer_name]
         index = buffers.positions_of(buffer)
-        return Store(buffer_name, index, value, self._inside(buffer, index))
+        return Store(buffer_name, index, value, self.inside(buffer, index))
 
-    def _inside(self, buffer: Buffer, index: tuple[Expr, ...]) -> Boolean:
+    def inside(self, buffer: Buffer, index: tuple[Expr, ...]) -> Boolean:
+        """What must hold for an index to lie inside a buffer."""
         return buffers.inside(self.flow, buffer, index, self.axes, self.ranges)
 
     def _summed(self) -> frozenset[str]:
@@ -233,7 +209,7 @@ class TilePlan:
 
     def _load(self, name: str, buffer_name: str, index: tuple[Expr, ...], dtype: str = "") -> Let:
         buffer = self.buffers[buffer_name]
-        load = Load(buffer_name, index, self._inside(buffer, index))
+        load = Load(buffer_name, index, self.inside(buffer, index))
         axes = self.along(name, self.flow.values[name].axes)
         return Let(self.label(name), load, axes, dtype or buffer.dtype)
 

@@ -189,6 +189,17 @@ class NoIntegerGradient(SpecError):
     help = "remove grad, or declare dtype fp32, fp16 or bf16"
 
 
+class NoGradient(SpecError):
+    """A gradient is wanted of a tensor whose index no kernel can follow."""
+
+    code = "spec/no-gradient"
+    message = "no gradient of {name} is built, which is read as {read}"
+    help = (
+        "indices that follow query and key at once must be these positions themselves, or all be "
+        "formulas of kv_idx - q_pos; else remove grad"
+    )
+
+
 class CheckNeedsParam(SpecError):
     """A check size leaves a param without a value."""
 

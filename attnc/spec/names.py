@@ -46,7 +46,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     length dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
     tile_of tiles launch_backward backward_operator backward_rows backward_q backward_kv wanted
     is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
-    output member kv_block kv_blocks kv_end q_lo q_hi kernel
+    output member kv_block kv_blocks kv_end q_lo q_hi kernel turn own_first n_block n_blocks n_idx
+    n_first n_in_tile terms slot slots picked pick inside shares places place flat made size
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
     SCHEDULES SPEC_PATH
     ArithmeticError TypeError ValueError NotImplementedError Ellipsis num_warps num_stages num_ctas
@@ -77,7 +78,8 @@ def _declared_problem(name: str) -> str | None:
 @functools.cache  # a spec that declares nothing need not wait for it
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
-        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)|(?:d|grad|slope_of)_\w+"
+        rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
+        rf"|(?:d|grad|slope_of|backward)_\w+"
         rf"|(?:q|k|v|out|ungated|lse|head_gate|sink)_{_OF_TENSOR}|\w+_visible|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 

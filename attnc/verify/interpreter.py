@@ -224,12 +224,14 @@ class _Instance:
         axis = tiles.kernel.axis(reduction.over)
         exists = tiles.evaluate(sympy.Lt(axis.index, axis.size, evaluate=False))
         axes = tuple(dict.fromkeys((*reduction.axes, reduction.over)))
+        if reduction.onto is not None:
+            return self._landed(reduction, previous[reduction.name], exists)
         element = tiles.spread(tiles.evaluate(reduction.element), axes)
         counts = tiles.spread(tiles.evaluate(reduction.where) & exists, axes)
         identity = -np.inf if reduction.kind == "max" else 0.0
-        tile = collapse(
-            reduction.kind, np.where(counts, element, identity), tiles.dimension(axis.name)
-        )
+        tile = np.where(counts, element, identity)
+        if reduction.over not in reduction.axes:
+            tile = collapse(reduction.kind, tile, tiles.dimension(axis.name))
         before = previous[reduction.name]
         if reduction.follows is not None:
             before = self._repaired(
@@ -241,6 +243,23 @@ class _Instance:
             self.maxima.add(reduction.name)
         tiles.values[reduction.name] = _anchor(result) if reduction.kind == "max" else result
         return result
+
+    def _landed(self, reduction: Reduce, before: np.ndarray, exists: Array) -> np.ndarray:
+        """What a sum becomes when each pair is added to the element where it lands."""
+        tiles = self.tiles
+        assert reduction.onto is not None
+        (name,) = reduction.axes
+        axis = tiles.kernel.axis(name)
+        places = tiles.evaluate(reduction.onto) - tiles.evaluate(axis.first)
+        counts = tiles.evaluate(reduction.where) & exists
+        after = np.array(before, dtype=np.float64)
+        flat = after.reshape(-1)
+        lanes = np.broadcast_arrays(places, counts, tiles.evaluate(reduction.element))
+        for place, is_counted, element in zip(*(lane.reshape(-1) for lane in lanes), strict=True):
+            if is_counted and 0 <= place < flat.size:
+                flat[place] += element
+        tiles.values[reduction.name] = after
+        return after
 
     def _repaired(
         self, reduction: Reduce, state: np.ndarray, m_old: np.ndarray, m_new: np.ndarray

@@ -14,7 +14,19 @@ from functools import reduce
 import numpy as np
 from sympy import Basic
 
-from attnc.ir.nodes import Axis, Collapse, Contract, Dot, Fill, Formula, Kernel, Load, Store, Value
+from attnc.ir.nodes import (
+    Axis,
+    Collapse,
+    Contract,
+    Dot,
+    Fill,
+    Formula,
+    Kernel,
+    Load,
+    Pick,
+    Store,
+    Value,
+)
 from attnc.verify.evaluation import Array, Environment, evaluate
 
 _DTYPES = {"i32": np.int64, "i64": np.int64, "i1": np.bool_}
@@ -74,6 +86,8 @@ class Tiles:
                 result = result + self.values[add_to] if add_to else result
             case Collapse(kind, name, over):
                 result = collapse(kind, self.values[name], self.dimension(over))
+            case Pick(name, over, slot):
+                result = self._picked(name, over, slot)
         typed = np.asarray(result).astype(_DTYPES.get(dtype, np.float64))
         return self.spread(typed, axes) if axes else typed.reshape(())
 
@@ -86,6 +100,17 @@ class Tiles:
         with np.errstate(all="ignore"):
             result = np.einsum(a.squeeze(), wide[0], b.squeeze(), wide[1], kept, optimize=True)
         return np.expand_dims(result, [dim for dim in dims if dim not in kept])
+
+    def _picked(self, name: str, over: str, slot: str) -> np.ndarray:
+        """Elements along an axis, for each position of `slot`; it has length 1 afterwards."""
+        tile, slots, dim = self.values[name], self.values[slot], self.dimension(over)
+        size = np.asarray(tile).shape[dim]
+        (new,) = (i for i, length in enumerate(slots.shape) if length > 1 and tile.shape[i] == 1)
+        moved = np.moveaxis(tile, (dim, new), (-1, 0))[0]
+        places = np.moveaxis(slots, (dim, new), (0, -1))[0]
+        inside = (places >= 0) & (places < size)
+        found = np.take_along_axis(moved, np.where(inside, places, 0), -1)
+        return np.moveaxis(np.expand_dims(np.where(inside, found, 0.0), 0), (0, -1), (dim, new))
 
     def _access(
         self, node: Load | Store, axes: tuple[str, ...]
@@ -147,4 +172,6 @@ def names_read(value: Value) -> set[str]:
             return {left, right} | ({add_to} if add_to else set())
         case Collapse(_, name, _):
             return {name}
+        case Pick(name, _, slot):
+            return {name, slot}
     return reduce(set.union, [{str(s) for s in f.free_symbols} for f in formulas], set())

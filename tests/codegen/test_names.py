@@ -21,6 +21,11 @@ BODIES = [
     " iota: {shape: [batch, kv_len], dtype: int32}}\n"
     "mask: window(eta, 2) & documents(iota)\nscale: zeta / log(kv_len + 2)\n"
     "score: softcap(score * theta[h], zeta) + gamma[h, q_idx, kv_idx] / (1 + abs(zeta))",
+    "backward: true\nheads: {q: 4, kv: 2}\nparams: {eta: {type: int, default: 3}}\n"
+    "tensors: {gamma: {shape: [q_len, kv_len], grad: true}, theta: {shape: [heads, 9], grad: true},"
+    " iota: {shape: [batch, kv_len], dtype: int32}}\n"
+    "score: score + theta[h, max(kv_idx - q_pos, -eta)] + gamma[q_idx, kv_idx]"
+    " * theta[h, iota[b, kv_idx]]",
 ]
 OWN = {"zeta", "eta", "gamma", "theta", "iota"}
 
@@ -49,7 +54,7 @@ def is_refused(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("body", BODIES, ids=["pieces", "formulas"])
+@pytest.mark.parametrize("body", BODIES, ids=["pieces", "formulas", "tables"])
 def test_every_name_of_a_generated_file_is_taken(body: str) -> None:
     source = compile_spec(spec_of(body)).module.source
     free = {name for name in names_beside(source) - OWN if not is_refused(name)}

@@ -9,6 +9,7 @@ from sympy import Basic, true
 from torch import Tensor
 
 from attnc import symbols
+from attnc.graph.forward import DIM_INDEX
 from attnc.graph.operations import (
     AXES,
     Contract,
@@ -21,6 +22,8 @@ from attnc.graph.operations import (
     Scatter,
 )
 from attnc.verify.torch_formulas import Meanings, evaluate
+
+AXES_OF = {"batch": "b", "heads": "gr", "kv_heads": "g", "q_len": "q", "kv_len": "k"}
 
 
 class Dense:
@@ -47,7 +50,13 @@ class Dense:
         name = self.flow.gradients[leaf]
         operation = self.flow.values[name]
         value = self.values[name]
-        return value if isinstance(operation, Scatter) else self.along(value, operation.axes)
+        if isinstance(operation, Scatter):
+            return value
+        shape = next((one.shape for one in self.flow.spec.tensors if one.name == leaf), ())
+        value, axes = self.along(value, operation.axes), operation.axes
+        order = [axis for dim in shape for axis in AXES_OF[str(dim)]] or list(axes)
+        turned = value.permute([axes.index(axis) for axis in order])
+        return turned.reshape(self.tensors[leaf].shape) if shape else turned
 
     def along(self, value: Tensor, axes: tuple[str, ...]) -> Tensor:
         """A value less the axes that it lacks."""
@@ -76,6 +85,10 @@ class Dense:
 
     def _value(self, operation: Operation) -> Tensor:
         match operation:
+            case Input(tensor) if tensor in (one.name for one in self.flow.spec.tensors):
+                shape = next(one.shape for one in self.flow.spec.tensors if one.name == tensor)
+                places = (DIM_INDEX[str(dim)] for dim in shape)
+                return self._formula(symbols.Read(symbols.tensor_symbol(tensor, "fp32"), *places))
             case Input(tensor, axes):
                 return self._spread(self.tensors[tensor], axes)
             case Gather(tensor, indices):

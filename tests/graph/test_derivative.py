@@ -124,7 +124,8 @@ def inputs_of(flow: Dataflow) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     }
     for tensor in flow.spec.tensors:
         extent = [dim if isinstance(dim, int) else SIZES[dim] for dim in tensor.shape]
-        tensors[tensor.name] = random(*extent)
+        whole = tensor.dtype == "int32"
+        tensors[tensor.name] = torch.randint(0, 5, extent) if whole else random(*extent)
     tensors |= {tensor.name: random(4) for tensor in flow.spec.by_head}
     numbers = {param.name: random() for param in flow.spec.params}
     if flow.spec.dropout:  # a quarter of the weights

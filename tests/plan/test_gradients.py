@@ -9,14 +9,16 @@ from torch import Tensor
 
 from attnc.graph.derivative import differentiate
 from attnc.graph.gradient_kernels import group_gradients
-from attnc.graph.operations import Dataflow, Scatter
+from attnc.graph.operations import Dataflow
 from attnc.graph.recompute import choose_kept
+from attnc.ir.interface import GradientArgument
 from attnc.ir.nodes import Level, Program
 from attnc.ir.verifier import verify
 from attnc.passes.order import PIPELINE
 from attnc.plan.gradients import plan_gradients
 from attnc.plan.interface import interface_of
 from attnc.verify.interpreter import run
+from attnc.verify.torch_formulas import Meanings, evaluate
 from tests.graph.dense import Dense
 from tests.graph.test_derivative import BODIES, LENGTHS, flow_of, inputs_of
 
@@ -74,28 +76,56 @@ def test_naive_kernels_give_the_gradients(body: str) -> None:
 def check(found: dict[str, np.ndarray], dense: Dense) -> None:
     """Compare every gradient, programs' shares added up."""
     flow = dense.flow
-    for leaf, value in flow.gradients.items():
-        axes = flow.values[value].axes
-        if not axes or {"q", "k"} <= set(axes) or isinstance(flow.values[value], Scatter):
-            continue  # of a number, a tensor with both axes, or read at an expression: not built
+    parts = interface_of(flow).gradients
+    for leaf in flow.gradients:
+        mine = [part for part in parts if part.operand == leaf]
+        if not mine:
+            assert leaf not in (tensor.name for tensor in flow.spec.tensors)
+            continue  # a number: not built yet
+        got = sum((_whole(part, found, dense) for part in mine), torch.zeros(()))
         wanted = dense.gradient(leaf).detach()
-        got = torch.from_numpy(found[f"grad_{leaf}"])
-        if leaf in ("k", "v"):
-            pass
-        elif leaf == "q":
-            wanted = wanted.flatten(1, 2)
-        else:
-            got = _added_up(got, axes)
-        np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-9, atol=1e-9, err_msg=leaf)
+        np.testing.assert_allclose(
+            got.reshape(wanted.shape).numpy(), wanted.numpy(), rtol=1e-9, atol=1e-9, err_msg=leaf
+        )
 
 
-def _added_up(parts: Tensor, axes: tuple[str, ...]) -> Tensor:
-    """Sum shares [batch, heads, rows or blocks] over what a gradient lacks."""
-    groups = parts.shape[1] // LENGTHS["g"]
-    parts = parts.reshape(parts.shape[0], LENGTHS["g"], groups, parts.shape[2])
-    names = ("b", "g", "r", "k" if "k" in axes else "q")
-    summed = [i for i, name in enumerate(names) if name not in axes]
-    return parts.sum(summed) if summed else parts
+def _whole(part: GradientArgument, found: dict[str, np.ndarray], dense: Dense) -> Tensor:
+    """What a part adds to a gradient, in the operand's shape."""
+    made = torch.from_numpy(found[part.buffer])
+    if not part.shares:
+        return torch.nan_to_num(made) if part.blank else made
+    names = list(part.shares)
+    if "g" in part.dims and "h" in names:
+        made, names = made.unflatten(1, (LENGTHS["g"], -1)), [names[0], "g", "r", *names[2:]]
+    summed = [i for i, name in enumerate(names) if name not in part.dims]
+    made = made.sum(summed) if summed else made
+    names = [name for name in names if name in part.dims]
+    if not part.places:
+        return made.permute([names.index(dim) for dim in part.dims])
+    return _landed(part, made, names, dense)
+
+
+def _landed(part: GradientArgument, shares: Tensor, names: list[str], dense: Dense) -> Tensor:
+    """Add shares one by one to the elements where they land."""
+    whole = torch.zeros(dense.tensors[part.operand].shape, dtype=torch.float64)
+    q_len, kv_len = LENGTHS["q"], LENGTHS["k"]
+    positions = {"b": "b", "h": "h", "g": "h_kv", "q": "q_idx", "k": "kv_idx", "n": "distance"}
+    for at in np.ndindex(shares.shape):
+        known = {
+            positions[name]: torch.tensor(number) for name, number in zip(names, at, strict=True)
+        }
+        if "distance" in known:
+            known["distance"] = known["distance"] + (1 - kv_len)
+        if "h" in known:
+            known["h_kv"] = known["h"] // LENGTHS["r"]
+        if "q_idx" in known:
+            known["q_pos"] = known["q_idx"] + kv_len - q_len
+        known |= {"q_len": torch.tensor(q_len), "kv_len": torch.tensor(kv_len)}
+        meanings = Meanings(dense.values | known, dense.tensors)
+        place = tuple(int(evaluate(index, meanings)) for index in part.places)
+        if all(0 <= p < size for p, size in zip(place, whole.shape, strict=True)):
+            whole[place] += shares[at]
+    return whole
 
 
 MASKS = (
