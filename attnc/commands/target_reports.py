@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import TYPE_CHECKING
 
 from attnc.commands.columns import aligned
@@ -35,15 +36,15 @@ def _reports(one: Compilation, targets: Iterable[str]) -> list[KernelResources]:
     from attnc.tune.operands import operands_of
 
     found: list[KernelResources] = []
-    for target in targets:
-        schedule = asdict(schedule_for(one.spec, one.program, target))
+    for kernel, target in product(one.program.kernels, targets):
         found += checked_report(
             one.module.source,
             operands_of(one.spec),
             target,
             one.spec.dtype,
-            schedule,
+            asdict(schedule_for(one.spec, one.program, target, kernel.name)),
             one.spec.name,
+            kernel.name,
         )
     return found
 

@@ -86,11 +86,13 @@ def _made_up(spec: AttentionSpec, decide: list[str]) -> dict[str, list[str]]:
     return {"visited": decide, "visible": sorted(t.name for t in spec.tensors if t.name in named)}
 
 
-def schedule_for(spec: AttentionSpec, program: Program, device: str) -> Schedule:
-    """The schedule that a device class would run at the nominal element size, in the forward."""
+def schedule_for(
+    spec: AttentionSpec, program: Program, device: str, kernel: str = "forward"
+) -> Schedule:
+    """The schedule of a kernel that a device class would run at the nominal element size."""
     width = {"fp16": 2, "bf16": 2, "fp32": 4}[spec.dtype]
     rows = [row for row in program.interface.schedules if row.element_bytes == width]
-    rows = [row for row in rows if row.kernel == "forward"]
+    rows = [row for row in rows if row.kernel == kernel]
     return next((row.schedule for row in rows if row.device == device), rows[0].schedule)
 
 

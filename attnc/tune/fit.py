@@ -7,7 +7,7 @@ from itertools import islice, product
 
 from attnc.errors import UserError
 from attnc.tune.operands import Operands
-from attnc.tune.resources import KernelResources, report, schedule_text
+from attnc.tune.resources import FORWARD, KernelResources, report, schedule_text
 
 MOST_TRIES = 12  # smaller schedules compiled in search of one that fits
 LEAST_TILE = 16
@@ -28,16 +28,17 @@ def checked_report(
     element: str,
     schedule: Mapping[str, int],
     stem: str = "kernel",
+    kernel: str = FORWARD,
 ) -> tuple[KernelResources, ...]:
     """Report, and refuse a schedule that does not fit.
 
     Raises: ScheduleDoesNotFit, with the largest smaller schedule that fits.
     """
-    found = report(source, operands, target, element, schedule, stem)
+    found = report(source, operands, target, element, schedule, stem, kernel)
     worst = next((one for one in found if not one.fits), None)
     if worst is None:
         return found
-    best = largest_that_fits(source, operands, target, element, schedule, stem)
+    best = largest_that_fits(source, operands, target, element, schedule, stem, kernel)
     smaller = f"this fits: {schedule_text(best)}" if best else "no smaller schedule fits either"
     raise ScheduleDoesNotFit(
         kernel=worst.kernel,
@@ -56,13 +57,15 @@ def largest_that_fits(
     element: str,
     schedule: Mapping[str, int],
     stem: str = "kernel",
+    kernel: str = FORWARD,
 ) -> dict[str, int] | None:
     """Find, by compiling, the largest schedule below the given one that the target can run.
 
     Larger means a larger tile, then more stages.
     """
     for smaller in islice(_smaller(schedule), MOST_TRIES):
-        if all(one.fits for one in report(source, operands, target, element, smaller, stem)):
+        found = report(source, operands, target, element, smaller, stem, kernel)
+        if all(one.fits for one in found):
             return smaller
     return None
 

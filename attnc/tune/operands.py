@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Protocol
+from unittest import mock
 
 import torch
 
@@ -121,6 +123,27 @@ def call_launcher(
     values["schedule"] = [schedule[field] for field in FIELDS]
     wanted = inspect.signature(launcher).parameters
     return launcher(**{name: value for name, value in values.items() if name in wanted})
+
+
+def call_backward(
+    module: ModuleType,
+    operands: Operands,
+    element: str,
+    schedule: Mapping[str, Mapping[str, int]],
+) -> None:
+    """Ask a module for every gradient that it has, as a user does; schedule: by kernel.
+
+    A module launches kernels on CPU tensors where it takes itself for interpreted.
+    """
+    values = {one.name: _empty(one, element) for one in operands.tensors}
+    leaves = [values[name].requires_grad_() for name in module.GRADIENTS if name in values]
+    call = inspect.signature(module.attention).parameters
+    numbers = {name: value for name, value in operands.scalars if name in call}
+    as_on_a_gpu = {"INTERPRETED": True, "INTERPRETER_UPCASTS_BF16": False}
+    with mock.patch.multiple(module, **as_on_a_gpu):
+        out, aux = module.attention(**values, **numbers, schedule=schedule, return_aux=True)
+        results = [result for result in (out, *aux) if result.requires_grad]
+        torch.autograd.grad(results, leaves, [torch.empty_like(result) for result in results])
 
 
 def _empty(operand: Operand, element: str) -> torch.Tensor:

@@ -10,6 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from attnc.runtime.loader import load_text
@@ -17,11 +18,11 @@ from attnc.targets import Target, find_target
 from attnc.tune.amdgcn import Assembly, kind_of, parse_amdgcn
 from attnc.tune.crosscompile import Launch, capture, compile_launch
 from attnc.tune.mix import LoopMix, name_loops
-from attnc.tune.operands import FIELDS, Operands, call_launcher
+from attnc.tune.operands import FIELDS, Operands, call_backward, call_launcher
 from attnc.tune.sass import MachineCode, read_cubin
 from attnc.tune.ttir import masked_loads_without_other
 
-LAUNCHER = "launch_forward"
+FORWARD = "forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class KernelResources:
     tensor_limit: int
     matrix_instructions: tuple[tuple[str, int], ...]
     loops: tuple[LoopMix, ...]
+    is_loop: bool  # whether it was written with one
     findings: tuple[str, ...]  # masked loads without `other`
 
     @property
@@ -50,7 +52,7 @@ class KernelResources:
             found.append(f"{self.shared_bytes} bytes of shared memory, limit {self.shared_limit}")
         if self.tensor_columns > self.tensor_limit:
             found.append(f"{self.tensor_columns} tensor-memory columns, limit {self.tensor_limit}")
-        if not self.loops:
+        if self.is_loop and not self.loops:
             found.append("the compiled kernel is empty: no loop is in it")
         return tuple(found)
 
@@ -99,15 +101,17 @@ def report(
     element: str,
     schedule: Mapping[str, int],
     stem: str = "kernel",
+    kernel: str = FORWARD,
 ) -> tuple[KernelResources, ...]:
-    """Compile every kernel that a generated module's launcher launches.
+    """Compile a kernel of a generated module, as its launcher would launch it.
 
     source: the generated text.  element: fp16 | bf16 | fp32.  schedule: block_q, block_kv, warps,
-    stages.  Equal arguments are compiled once in a process.
+    stages.  kernel: forward, or one of the backward.  Equal arguments are compiled once in a
+    process.
     Raises: UnknownTarget, RefusedTarget.
     """
     fields = tuple((field, schedule[field]) for field in FIELDS)
-    return _report(source, operands, find_target(target), element, fields, stem)
+    return _report(source, operands, find_target(target), element, fields, stem, kernel)
 
 
 def schedule_text(schedule: Mapping[str, int]) -> str:
@@ -124,11 +128,22 @@ def _report(
     element: str,
     fields: tuple[tuple[str, int], ...],
     stem: str,
+    kernel: str,
 ) -> tuple[KernelResources, ...]:
     module = _module(source, stem)
-    launcher = getattr(module, LAUNCHER)
-    launches = capture(module, lambda: call_launcher(launcher, operands, element, dict(fields)))
-    return tuple(_measure(launch, target, element, fields) for launch in launches)
+    launches = capture(module, lambda: _call(module, operands, element, dict(fields), kernel))
+    return tuple(
+        _measure(launch, target, element, fields) for launch in launches if launch.name == kernel
+    )
+
+
+def _call(
+    module: ModuleType, operands: Operands, element: str, schedule: dict[str, int], kernel: str
+) -> None:
+    if kernel == FORWARD:
+        call_launcher(module.launch_forward, operands, element, schedule)
+    else:
+        call_backward(module, operands, element, {kernel: schedule})
 
 
 @functools.cache
@@ -153,6 +168,7 @@ def _measure(
         tensor_limit=target.tensor_columns,
         matrix_instructions=(),
         loops=(),
+        is_loop="scf.for" in compiled.asm["ttir"],
         findings=tuple(masked_loads_without_other(compiled.asm["ttir"])),
     )
     if target.vendor == "amd":

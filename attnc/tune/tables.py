@@ -37,15 +37,15 @@ def resource_table(rows: Iterable[KernelResources]) -> list[list[str]]:
     ]
 
 
-MIX_COLUMNS = ("target", "loop", "total", "mma", "exp2", "fma", "max", "compare", "select", "rest")
+COUNTED = ("mma", "exp2", "fma", "max", "compare", "select")
+MIX_COLUMNS = ("kernel", "target", "loop", "total", *COUNTED, "rest")
 
 
 def mix_table(rows: Iterable[KernelResources]) -> list[list[str]]:
     """Give one row of text cells per hot loop, under MIX_COLUMNS."""
-    named = MIX_COLUMNS[3:-1]
     table = []
     for one, loop in ((row, loop) for row in rows for loop in row.loops):
-        counts = [loop.count(name) for name in named]
+        counts = [loop.count(name) for name in COUNTED]
         rest = loop.total - sum(counts)
-        table.append([one.target, loop.phase, *map(str, [loop.total, *counts, rest])])
+        table.append([one.kernel, one.target, loop.phase, *map(str, [loop.total, *counts, rest])])
     return table

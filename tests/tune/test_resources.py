@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from attnc.driver import compile_spec
+from attnc.spec import parse_spec
 from attnc.targets import RefusedTarget, UnknownTarget, find_target
 from attnc.tune.fit import ScheduleDoesNotFit, checked_report, largest_that_fits
+from attnc.tune.operands import operands_of
 from attnc.tune.resources import KernelResources, report
 from attnc.tune.tables import COLUMNS, MIX_COLUMNS, mix_table, resource_table
 from tests.tune.conftest import operands
 
+PHASES = ["unmasked", "masked"]
 SCHEDULE = {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2}
 UNITS = {"sm_80": "HMMA", "sm_90": "HGMMA", "sm_100": "UTCHMMA", "gfx942": "v_mfma"}
 
@@ -98,10 +102,10 @@ def test_tables_have_a_cell_for_every_column(source: str) -> None:
     assert len(row) == len(COLUMNS)
     assert row[:4] == ["forward", "sm_80", "fp16", "64x32, 4 warps, 2 stages"]
     mixes = mix_table([one])
-    assert [mix[:2] for mix in mixes] == [["sm_80", "unmasked"], ["sm_80", "masked"]]
+    assert [mix[1:3] for mix in mixes] == [["sm_80", "unmasked"], ["sm_80", "masked"]]
     for mix, loop in zip(mixes, one.loops, strict=True):
         assert len(mix) == len(MIX_COLUMNS)
-        assert sum(map(int, mix[3:])) == int(mix[2]) == loop.total
+        assert sum(map(int, mix[4:])) == int(mix[3]) == loop.total
     plain = one.as_json()
     assert plain["fits"] is True and plain["schedule"] == SCHEDULE
     assert plain["loops"][0]["total"] == one.loops[0].total
@@ -121,3 +125,14 @@ def test_targets_are_refused_by_name(source: str) -> None:
         "user/refused-target attnc writes no kernels for sm_75 (T4, RTX 20): "
         f"it has no bf16 and no async copies\n  help: known targets: {known}"
     )
+
+
+def test_every_kernel_of_a_module_has_figures() -> None:
+    """The backward's as a call would launch them; the one without a loop is not empty."""
+    spec = parse_spec("name: trained\nheads: {q: 4, kv: 2}\nhead_dim: 64\nmask: causal\n")
+    source, tile = compile_spec(spec).module.source, {**SCHEDULE, "block_kv": 64, "stages": 1}
+    names = ("backward_rows", "backward_q", "backward_kv")
+    for name in names:
+        (one,) = report(source, operands_of(spec), "sm_90", "bf16", tile, "trained", name)
+        assert (one.kernel, one.problems, one.spills) == (name, (), 0)
+        assert [loop.phase for loop in one.loops] == ([] if name == "backward_rows" else PHASES)
