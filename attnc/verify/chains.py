@@ -26,7 +26,7 @@ from attnc.ir.nodes import (
     Loop,
     Start,
 )
-from attnc.symbols import Where
+from attnc.symbols import Random, Where
 
 # stands for -oo where sympy would compute with it, which its Max refuses
 MINUS_INFINITY = Symbol("minus infinity", real=True)
@@ -149,7 +149,7 @@ def selects(steps: Iterable[Basic]) -> list[Basic]:
             found += [part.args[0] for part in sympy.preorder_traversal(element) if _selects(part)]
             factors = sympy.Mul.make_args(element.args[0])
             found += [f.args[0] for f in factors if isinstance(f, Where) and f.args[2] == 0]
-    return list(dict.fromkeys(found))
+    return [condition for condition in dict.fromkeys(found) if not condition.has(Random)]
 
 
 def _selects(part: Basic) -> bool:
@@ -222,6 +222,10 @@ def _finite(sorts: list[str]) -> str:
     return "finite" if set(sorts) <= {"finite", "positive", "0"} else "?"
 
 
+def _chosen(sorts: list[str]) -> str:
+    return _finite(sorts[1:])
+
+
 def _exponential(sorts: list[str]) -> str:
     return {"-oo": "0", "?": "?"}.get(sorts[0], "positive")
 
@@ -234,6 +238,7 @@ _SORTS: dict[object, Callable[[list[str]], str]] = {
     sympy.tanh: _finite,
     Inner: _finite,
     InverseOrZero: _finite,
+    Where: _chosen,
     Exp2: _exponential,
     sympy.exp: _exponential,
     Anchor: lambda _: "finite",

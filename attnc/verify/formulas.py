@@ -19,7 +19,7 @@ from attnc import symbols
 from attnc.ir.functions import Anchor, InverseOrZero
 from attnc.ir.nodes import Fill, Kernel, Loop, Program, Start, Store
 from attnc.spec.schema import AttentionSpec
-from attnc.symbols import Read
+from attnc.symbols import Random, Read, Where
 from attnc.verify.chains import (
     MINUS_INFINITY,
     RAISED,
@@ -98,6 +98,7 @@ class _Judge:
             "hidden keys add nothing": self.hidden,
             "an empty row stays empty and finite": self.empty_rows,
             "the score is the spec's": self.score,
+            "the share of each weight is the spec's": self.share,
             "the maximum is that of the score": self.maximised,
             "the state of a union is the merge of the states": self.merges,
         }
@@ -138,6 +139,17 @@ class _Judge:
                 theirs = self.words.canonical(spec_score, loop, sign)
                 outcomes.append(equal(name, mine, theirs, self.sampler))
         return _worst(name, outcomes)
+
+    def share(self, name: str, loop: Loop) -> Obligation:
+        """All of each weight is summed; with values and dropout, all or nothing."""
+        number = Random(seed_of_call(), symbols.b, symbols.h, symbols.q_idx, symbols.kv_idx)
+        kept = Where(number >= symbols.dropout_cutoff, sympy.Float(1), sympy.Float(0))
+        for step in self.states.sums(loop):
+            meant = kept if self.spec.dropout and step.values else S.One
+            mine, theirs = (self.words.canonical(x, loop, 1) for x in (step.share, meant))
+            if mine not in (theirs, sympy.Float(1) * theirs):
+                return Obligation(name, "refuted", f"{step.name} counts {step.share} of a weight")
+        return Obligation(name, "proved")
 
     def maximised(self, name: str, loop: Loop) -> Obligation:
         """The running maximum joins the maximum of the score, in the unit of the anchor."""
@@ -227,10 +239,16 @@ class _Judge:
         if sort_of(result.xreplace({total: S.Zero, acc: S.Zero}), ()) not in ("0", "finite"):
             return Obligation(name, "refuted", f"an empty row gives {result}")
         wanted = acc * InverseOrZero(total)
+        wanted *= symbols.dropout_factor if self.spec.dropout else S.One
         if self.spec.head_gate:
             wanted *= Read(symbols.tensor_symbol("head_gate", "fp32"), symbols.h)
         mine, theirs = (self.words.canonical(x, None, 1) for x in (result, wanted))
         return equal(name, mine, theirs, self.sampler)
+
+
+def seed_of_call() -> sympy.Expr:
+    """The 64 bits that a call with dropout is given."""
+    return Read(symbols.tensor_symbol("dropout_seed", "int64"), S.Zero)
 
 
 def _worst(name: str, outcomes: list[Obligation]) -> Obligation:

@@ -24,6 +24,7 @@ from attnc.verify.report import Report
 from attnc.verify.rows import NumberRow
 from attnc.verify.scan import scan
 from attnc.verify.source_text import read_source
+from attnc.verify.switches import settled
 from attnc.verify.tolerance import Comparison
 from attnc.verify.ways import KERNEL_WAYS, Misbehaved, Way, contained
 
@@ -138,10 +139,14 @@ def _obligations(
     from attnc.verify.formulas import check_formulas
     from attnc.verify.proofs import EVERY_SHAPE, prove
 
-    _tell(progress, "formulas")
-    formulas = tuple(check_formulas(spec, program))
-    _tell(progress, "proofs")
-    return (*formulas, *prove(spec, program, EVERY_SHAPE))
+    found: list[Obligation] = []
+    for calls, meant, variant in settled(spec, program):
+        _tell(progress, "formulas")
+        made = [*check_formulas(meant, variant)]
+        _tell(progress, "proofs")
+        made += prove(meant, variant, EVERY_SHAPE)
+        found += [replace(one, name=f"{calls}: {one.name}" if calls else one.name) for one in made]
+    return tuple(found)
 
 
 def _numbers(spec: AttentionSpec, source: str, progress: Progress | None) -> tuple[NumberRow, ...]:

@@ -23,11 +23,12 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Step:
-    """One carried sum in one loop: sum <- sum * rescale + KeySum(weight * values)."""
+    """One carried sum in one loop: sum <- sum * rescale + KeySum(weight * share * values)."""
 
     name: str
     rescale: Expr
-    weight: Expr  # over the anchor's own symbol
+    weight: Expr  # a product of powers, over the anchor's own symbol
+    share: Expr
     values: str | None
 
 
@@ -89,10 +90,11 @@ class States:
             raise Unreadable(f"{name} is not a rescaled old sum and a new one")
         factors = sympy.Mul.make_args(parts[0].args[0])
         values = [f.name for f in factors if isinstance(f, Symbol) and f.name in self.loads("v")]
-        weight = sympy.Mul(*(f for f in factors if str(f) not in values))
+        powers = [f for f in factors if isinstance(f, Exp2 | sympy.exp)]
+        share = sympy.Mul(*(f for f in factors if f not in powers and str(f) not in values))
         if len(values) > 1:
             raise Unreadable(f"{name} sums a product of {', '.join(values)}")
-        return Step(name, rescale, weight, values[0] if values else None)
+        return Step(name, rescale, sympy.Mul(*powers), share, values[0] if values else None)
 
     def loads(self, buffer: str) -> dict[str, Let]:
         """Lets that load a buffer, in and outside of loops."""

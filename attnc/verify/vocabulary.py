@@ -86,6 +86,7 @@ class Vocabulary:
 
     def _read(self, load: Load, chain: Chain) -> Any:
         dtypes: Mapping[str, str] = {t.name: t.dtype for t in self.spec.tensors}
+        dtypes = {"dropout_seed": "int64", **dtypes}
         tensor = symbols.tensor_symbol(load.buffer, dtypes.get(load.buffer, "fp32"))
         indices = (self._with_reads(chain.formula(index), chain) for index in load.index)
         return Read(tensor, *indices)

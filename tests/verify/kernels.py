@@ -85,7 +85,6 @@ def attention_spec(
         outputs=("lse",),
         fp32_dot="ieee",
         backward=False,
-        gradients=(),
         params=tuple(Param(p.name, p.kind, p.default) for p in params),
         tensors=(),
         dropout=False,
@@ -105,7 +104,8 @@ def interface(
     row = ScheduleRow("sm_90", 2, "forward", Schedule(32, 16, 4, 2))
     return Interface(
         "by_hand", "", "", "by_hand.yaml", "bhsd", HEADS, KV_HEADS, False, WIDTH, WIDTH, "fp16",
-        "ieee", Integer(1) / 4, s, mask, params, tensors, ("lse",), False, False, (row,),
+        "ieee", Integer(1) / 4, s, mask, params, tensors, ("lse",), False, False, False,
+        (), (), (), (row,),
     )  # fmt: skip
 
 
