@@ -26,6 +26,7 @@ SMALL = (32, 32)
 TALL = (16, 64)
 TINY = (16, 16)
 LARGE = 64  # of an int param: whole tiles of 16 x 16 lie within
+DROPPED = (0.2, 0.0, 0.5)  # shares of the weights, in turn
 VARIATIONS, USUAL = 5, 1  # of params: how many, and which has the defaults
 HIDING = (2, 4)  # sets of params that tend to hide everything, where no gradient is to be seen
 MANY_HEADED = ("transposed", "expanded")
@@ -58,6 +59,7 @@ class Case:
     scale: float | None = None
     params: tuple[tuple[str, int | float], ...] = ()
     seed: int = 0
+    dropout_p: float = 0.0
     repeated: bool = False  # run again, and without the NaNs: the same bits each time
 
     @property
@@ -102,7 +104,8 @@ def _finished(spec: AttentionSpec, drafts: list[Case], turns: Sequence[int]) -> 
         many = heads_kv * spec.group > MANY and case.q_len > 1
         batch = min(case.batch, 1) if many else case.batch
         changes = {"seed": seed, "heads_kv": heads_kv, "batch": batch}
-        finished.append(replace(case, **changes, params=tuple(params.items())))
+        dropped = DROPPED[seed % len(DROPPED)] if spec.dropout else 0.0
+        finished.append(replace(case, **changes, params=tuple(params.items()), dropout_p=dropped))
     return tuple(finished)
 
 

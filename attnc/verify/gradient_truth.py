@@ -27,6 +27,7 @@ from attnc.verify.reference import (
     scaled_products,
     visible_pairs,
     visible_scores,
+    weight_shares,
 )
 
 Gradients = dict[str, Tensor]
@@ -74,8 +75,7 @@ def true_gradients(call: Call, cotangents: Cotangents, names: tuple[str, ...]) -
     exact = _by_autograd(clean, given, names)
     plain = _recomputing(clean, given, names, seen)
     sizes = _sizes(clean, given, names, seen)
-    dtype, count = call.tensors["q"].dtype, forward.lse.numel()
-    facts = (forward.largest, dtype, count, call.spec.head_dim_v)
+    facts = (forward.largest, call.tensors["q"].dtype, forward.lse.numel(), call.spec.head_dim_v)
     return GradientTruth(exact, plain, sizes, unreached, *facts)
 
 
@@ -111,8 +111,7 @@ def _cleaned_cotangents(
     for name, tensor in cotangents.items():
         is_turned = name == "out" and call.spec.layout == "bshd"
         turned = tensor.transpose(1, 2) if is_turned else tensor
-        rows = silent[name]
-        rows = rows[(..., *[None] * (turned.dim() - rows.dim()))]
+        rows = silent[name][(..., *[None] * (turned.dim() - silent[name].dim()))]
         given[name] = turned.masked_fill(rows, 0.0)
     return given
 
@@ -129,8 +128,7 @@ def _with_leaves(call: Call, names: tuple[str, ...], **made: Any) -> tuple[Call,
 def _value(call: Call, name: str) -> Tensor:
     if name == "scale":
         return torch.as_tensor(scale_of(call))
-    found = call.tensors[name] if name in call.tensors else call.params[name]
-    return torch.as_tensor(found)
+    return torch.as_tensor(call.tensors[name] if name in call.tensors else call.params[name])
 
 
 def _replaced(call: Call, values: Mapping[str, Tensor]) -> Call:
@@ -168,18 +166,18 @@ class _Rows:
     pulled: Tensor  # gradient of the ungated output
     delta: Tensor
     d_lse: Tensor
+    share: Tensor  # of each pair: what dropout leaves of its weight, [B, H, Sq, Sk]
 
 
 def _rows(call: Call, given: Gradients, dtype: torch.dtype, real: torch.dtype) -> _Rows:
-    open_spec = replace(call.spec, head_gate=False)
-    found = dense(replace(call, spec=open_spec), dtype)
+    found = dense(replace(call, spec=replace(call.spec, head_gate=False)), dtype)
     out = found.out.transpose(1, 2) if call.spec.layout == "bshd" else found.out
     pulled = given["out"].to(real) if "out" in given else torch.zeros_like(out, dtype=real)
     if call.spec.head_gate:
         pulled = pulled * call.tensors["head_gate"].to(real)[None, :, None, None]
     delta = (pulled * out.to(real)).sum(-1)
     d_lse = given["lse"].to(real) if "lse" in given else torch.zeros_like(delta)
-    return _Rows(out.to(real), found.lse.to(real), pulled, delta, d_lse)
+    return _Rows(out.to(real), found.lse.to(real), pulled, delta, d_lse, weight_shares(call, real))
 
 
 def _weights(scores: Tensor, lse: Tensor) -> Tensor:
@@ -195,12 +193,12 @@ def _recomputing(call: Call, given: Gradients, names: tuple[str, ...], seen: Ten
     scores = visible_scores(varied, products, seen, real)
     weights = _weights(scores.detach(), rows.lse)
     v = by_query_head(call, heads_first(call)[2]).to(real)
-    change = rows.pulled.to(dtype).to(real) @ v.mT + (rows.d_lse - rows.delta)[..., None]
-    apart = ("v", "head_gate", "sink")
-    scored = {name: leaf for name, leaf in leaves.items() if name not in apart}
+    pulled = rows.pulled.to(dtype).to(real) @ v.mT * rows.share
+    change = pulled + (rows.d_lse - rows.delta)[..., None]
+    scored = {n: leaf for n, leaf in leaves.items() if n not in ("v", "head_gate", "sink")}
     found = _pulled([scores], [torch.where(weights == 0, 0.0, weights * change)], scored)
     if "v" in leaves:
-        summed = weights.to(dtype).to(real).mT @ rows.pulled
+        summed = (weights * rows.share).to(dtype).to(real).mT @ rows.pulled
         found["v"] = _of_kv_heads(call, summed).to(dtype)
     if "head_gate" in leaves:
         found["head_gate"] = _of_gate(call, given, rows.ungated, torch.mul)
@@ -253,14 +251,14 @@ def _sizes(call: Call, given: Gradients, names: tuple[str, ...], seen: Tensor) -
     q, k, v = (tensor.to(real).abs() for tensor in heads_first(call))
     k, v = by_query_head(call, k), by_query_head(call, v)
     row_size = (rows.pulled.abs() * rows.ungated.abs()).sum(-1) + rows.d_lse.abs()
-    change = weights * (rows.pulled.abs() @ v.mT + row_size[..., None])
+    change = weights * (rows.pulled.abs() @ v.mT * rows.share + row_size[..., None])
     # a partial is itself rounded, as a number of size 1 at least
     slope = _slope(scores, products, change).abs().clamp(min=1.0)
     steep = change * slope * abs(float(scale_of(call)))
     found = {
         "q": steep @ k,
         "k": _of_kv_heads(replace(call, spec=replace(call.spec, layout="bhsd")), steep.mT @ q),
-        "v": _of_kv_heads(call, weights.mT @ rows.pulled.abs()),
+        "v": _of_kv_heads(call, (weights * rows.share).mT @ rows.pulled.abs()),
     }
     if call.spec.layout == "bshd":
         found |= {name: found[name].transpose(1, 2) for name in "qk"}
@@ -268,8 +266,7 @@ def _sizes(call: Call, given: Gradients, names: tuple[str, ...], seen: Tensor) -
         found["head_gate"] = _of_gate(call, given, rows.ungated, lambda a, b: (a * b).abs())
     if "sink" in names:
         found["sink"] = _of_sink(call, rows, row_size)
-    others = (name for name in names if name not in found)
-    found |= {name: _size_behind(call, name, seen, change) for name in others}
+    found |= {n: _size_behind(call, n, seen, change) for n in names if n not in found}
     return {name: found[name] for name in names}
 
 

@@ -23,6 +23,7 @@ DTYPES = {
     "int64": torch.int64,
     "bool": torch.bool,
 }
+SPREAD = 0x9E3779B97F4A7C  # of seeds over 64 bits
 MARGIN = 2**17  # elements of NaN before and after every tensor
 WILD = (-(2**31), -7, -1, 2**20, 2**31 - 1)  # user integers that lie outside any tensor
 
@@ -57,7 +58,8 @@ def build_call(
     for name, tensor in values.items():
         view = on_device(store(tensor, case.storage, name), device)
         stored[name] = view.transpose(1, 2) if spec.layout == "bshd" and name in "qkv" else view
-    return Call(spec, stored, dict(case.params), case.scale)
+    drops = (case.dropout_p, (case.seed + 1) * SPREAD - 2**63)
+    return Call(spec, stored, dict(case.params), case.scale, *drops)
 
 
 def crowded_call(spec: AttentionSpec) -> Call:

@@ -16,7 +16,7 @@ from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, cases_for
 from attnc.verify.inputs import build_call
 from attnc.verify.interpreter import OutOfBounds, run
-from attnc.verify.reference import Call, dense, heads_first, scale_of
+from attnc.verify.reference import Call, dense, dropout_cutoff, heads_first, scale_of
 
 TOLERANCE = 1e-9  # relative; float64 rounding over a few hundred terms stays below 1e-12
 SIZES = ((1, 37, 50), (2, 50, 21), (1, 5, 70))  # batch, q_len, kv_len
@@ -55,6 +55,13 @@ def interpret(program: Program, call: Call, tiles: tuple[int, int]) -> dict[str,
     for scalar in program.kernels[0].scalars:
         if scalar.kind == "sign":
             scalars[scalar.name] = -1 if scale < 0 else 1
+    if call.spec.dropout:
+        inputs["dropout_seed"] = np.array([call.dropout_seed])
+        scalars |= {
+            "has_dropout_seed": call.dropout_p > 0,
+            "dropout_cutoff": dropout_cutoff(call.dropout_p),
+            "dropout_factor": 1 / (1 - call.dropout_p),
+        }
     return run(program, {**inputs, "q": q, "k": k, "v": v}, scalars, tiles)
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnc.spec.schema import AttentionSpec
+from attnc.verify.philox import random_number
 from attnc.verify.torch_formulas import Meanings, evaluate
 
 
@@ -30,6 +32,8 @@ class Call:
     tensors: Mapping[str, Tensor]
     params: Mapping[str, int | float | Tensor]
     scale: float | Tensor | None = None
+    dropout_p: float = 0.0
+    dropout_seed: int = 0  # of 64 bits, from -2**63 up
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
     empty = peak == -torch.inf
     weights = torch.exp(scores - torch.where(empty, 0.0, peak))
     total = torch.where(empty, 1.0, weights.sum(-1, keepdim=True))
-    weights = torch.where(empty, 0.0, weights / total).to(dtype).to(real)
+    share = torch.nn.functional.pad(weight_shares(call, real), (0, 1), value=1.0)
+    weights = torch.where(empty, 0.0, weights / total * share).to(dtype).to(real)
     out = _gated(call, _weighted_sum(weights, scores > -torch.inf, by_query_head(call, v).to(real)))
     lse = torch.where(empty, -torch.inf, peak + torch.log(total)).squeeze(-1)
     out = out.to(dtype)
@@ -121,6 +126,23 @@ def _sink(call: Call, scores: Tensor) -> Tensor:
     """The score of one more key, whose value is 0: the sink, else -inf, a key that nobody sees."""
     sink = call.tensors["sink"] if call.spec.sink else torch.tensor([-torch.inf])
     return sink.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:3], 1)
+
+
+def weight_shares(call: Call, real: torch.dtype) -> Tensor:
+    """What each weight is multiplied with by dropout, [B, Hq, Sq, Sk]: 0 or 1 / (1 - p)."""
+    q, k, _ = heads_first(call)
+    shape = (*q.shape[:3], k.shape[2])
+    if not call.dropout_p:
+        return torch.ones((), dtype=real, device=q.device).expand(shape)
+    b, h, q_idx, kv_idx = np.ogrid[tuple(slice(n) for n in shape)]
+    numbers = random_number(call.dropout_seed, b, h, q_idx, kv_idx)
+    kept = torch.from_numpy(numbers >= dropout_cutoff(call.dropout_p)).to(q.device)
+    return kept.to(real) / (1 - call.dropout_p)
+
+
+def dropout_cutoff(p: float) -> int:
+    """The least random number of a weight that is kept."""
+    return min(round(p * 2**32), 2**32 - 1) - 2**31
 
 
 def by_query_head(call: Call, tensor: Tensor) -> Tensor:

@@ -188,6 +188,8 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
     """Call `attention` or `reference` as a user would."""
     wants_lse = "lse" in call.spec.outputs
     options: dict[str, object] = {"scale": call.scale, "return_aux": wants_lse}
+    if call.dropout_p:
+        options |= {"dropout_p": call.dropout_p, "dropout_seed": call.dropout_seed}
     if case.tiles and way.name != "reference":
         block_q, block_kv = case.tiles
         options["schedule"] = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
