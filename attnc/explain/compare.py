@@ -126,6 +126,7 @@ _SAYS: dict[str, Callable[[AttentionSpec], str]] = {
     "layout": lambda spec: spec.layout,
     "outputs": lambda spec: ", ".join(["out", *spec.outputs]),
     "head_gate": lambda spec: "yes" if spec.head_gate else "no",
+    "dropout": lambda spec: "yes" if spec.dropout else "no",
     "sink": lambda spec: "yes" if spec.sink else "no",
     "fp32_dot": lambda spec: spec.fp32_dot,
     "params": lambda spec: _listed(

@@ -16,11 +16,16 @@ _FP32_DOT = {
     "tf32x3": "three TF32 products (near float32)",
 }
 
+_DROPOUT = (
+    "after the softmax, of out alone; a seed drops the same weights in both passes and in every "
+    "schedule; dropout_p 0 compiles kernels without it"
+)
+
 
 def contracts(spec: AttentionSpec) -> dict[str, str]:
     """List what holds for every call of this kernel, by topic."""
     group = spec.group
-    return {
+    found = {
         "polarity": "the mask is true where a query sees a key; q_idx counts queries, kv_idx keys",
         "alignment": alignment(spec),
         "order": "scale, then score, then the mask by selection (it never adds), then softmax",
@@ -35,6 +40,9 @@ def contracts(spec: AttentionSpec) -> dict[str, str]:
         "lengths": "any q_len and kv_len from 0 to 2**30, any strides; no recompilation by length",
         "repeatability": "no atomics: a second run gives the same bits",
     }
+    if spec.dropout:
+        found["dropout"] = _DROPOUT
+    return found
 
 
 def _layout(spec: AttentionSpec) -> str:

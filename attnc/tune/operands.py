@@ -68,6 +68,8 @@ class Spec(Protocol):
     @property
     def sink(self) -> bool: ...
     @property
+    def dropout(self) -> bool: ...
+    @property
     def tensors(self) -> Sequence[DeclaredTensor]: ...
     @property
     def params(self) -> Sequence[DeclaredParam]: ...
@@ -101,10 +103,12 @@ def operands_of(spec: Spec) -> Operands:
     ]
     for name, is_asked in (("head_gate", spec.head_gate), ("sink", spec.sink)):
         tensors += [Operand(name, (spec.heads_q,), "fp32")] if is_asked else []
+    tensors += [Operand("dropout_seed", (1,), "int64")] if spec.dropout else []
     for declared in spec.tensors:
         shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in declared.shape)
         tensors.append(Operand(declared.name, shape, declared.dtype))
     scalars = [(param.name, _typical(param)) for param in spec.params]
+    scalars += [("dropout_p", 0.1)] if spec.dropout else []  # the kernels of training
     return Operands(tuple(tensors), (*scalars, ("scale", spec.head_dim_qk**-0.5)))
 
 
@@ -136,6 +140,7 @@ def call_backward(
     A module launches kernels on CPU tensors where it takes itself for interpreted.
     """
     values = {one.name: _empty(one, element) for one in operands.tensors}
+    values.pop("dropout_seed", None)  # an int to a user; torch draws one
     leaves = [values[name].requires_grad_() for name in module.GRADIENTS if name in values]
     call = inspect.signature(module.attention).parameters
     numbers = {name: value for name, value in operands.scalars if name in call}

@@ -50,8 +50,8 @@ def test_what_was_only_sampled_is_not_called_the_same() -> None:
     assert found.verdict == NOT_FOUND
     assert comparison_text(found) == (
         "tiny against tiny: no difference found\n"
-        "  same: heads, head_dim, dtype, layout, outputs, head_gate, sink, fp32_dot, params, "
-        "tensors, scale, score\n"
+        "  same: heads, head_dim, dtype, layout, outputs, head_gate, dropout, sink, fp32_dot, "
+        "params, tensors, scale, score\n"
         "  no difference found: mask\n"
         "      tiny: causal\n"
         "      tiny: sliding_window(9)\n"
@@ -92,6 +92,7 @@ BIAS = "tensors: {{bias: {{shape: [heads, q_len, kv_len]}}}}\nscore: score + bia
         ("layout", "layout: bshd\n", ""),
         ("head_gate", "head_gate: true\n", ""),
         ("sink", "sink: per_head\n", ""),
+        ("dropout", "dropout: true\n", ""),
         ("fp32_dot", "fp32_dot: tf32\n", ""),
     ],
 )

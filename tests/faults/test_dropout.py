@@ -26,6 +26,7 @@ BODIES = {
     "window": f"{BODY}\nmask: causal & sliding_window(5)\nscore: softcap(score, 3)",
     "empty rows": f"{BODY}\nmask: (kv_idx > q_pos + 2) & (q_idx > 3)",
     "gates": f"{BODY}\nmask: causal\nhead_gate: true\noutputs: []",
+    "sink": f"{BODY}\nmask: causal & sliding_window(9)\nsink: per_head",
     "bshd": f"{BODY}\nmask: causal\nlayout: bshd\nhead_dim: {{qk: 16, v: 24}}",
     "bias": f"{BODY}\ntensors: {{bias: {{shape: [heads, q_len, kv_len]}}}}\n"
             "score: score + bias[h, q_idx, kv_idx]\nmask: causal | prefix(3)",
@@ -92,6 +93,7 @@ def operands_of(built: Built, dtype: torch.dtype, q_len: int = 37, kv_len: int =
     v, given = (torch.randn(2, h, n, spec.head_dim_v) for h, n in ((1, kv_len), (2, q_len)))
     extra = {t.name: torch.randn(2, q_len, kv_len) for t in spec.tensors}
     extra |= {"head_gate": torch.tensor([0.7, -1.3])} if spec.head_gate else {}
+    extra |= {"sink": torch.tensor([0.5, -2.0])} if spec.sink else {}
     if spec.layout == "bshd":
         q, k, v, given = (x.transpose(1, 2).contiguous() for x in (q, k, v, given))
     return [x.to(dtype) for x in (q, k, v)], given.to(dtype), extra
