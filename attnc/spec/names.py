@@ -47,7 +47,7 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     tile_of tiles launch_backward backward_operator backward_rows backward_q backward_kv wanted
     is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
     output member kv_block kv_blocks kv_end q_lo q_hi kernel turn own_first n_block n_blocks n_idx
-    n_first n_in_tile terms closed slot slots picked pick inside shares places place flat made size
+    n_first n_in_tile terms closed slot picked pick places
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
     SCHEDULES SPEC_PATH
     ArithmeticError TypeError ValueError NotImplementedError Ellipsis num_warps num_stages num_ctas
