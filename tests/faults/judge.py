@@ -5,8 +5,8 @@ The reference is dense and float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import numpy as np
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from attnc.runtime.accesses import refuse_stray_accesses
 from attnc.spec.schema import AttentionSpec
+from attnc.verify.gradient_truth import true_gradients
 from attnc.verify.guards import watch
-from attnc.verify.reference import Call, dense
-from attnc.verify.tolerance import compare_lse, compare_out
+from attnc.verify.reference import Call, dense, scale_of
+from attnc.verify.tolerance import compare_gradient, compare_lse, compare_out
 
 Tiles = tuple[int, int]
 SMALL: Tiles = (16, 16)
@@ -102,6 +103,60 @@ def agree(
     if got.lse.numel():
         results.append(compare_lse(got.lse, truth, plain))
     wrong = [result for result in results if not result.ok]
+    assert not wrong, wrong
+    return got
+
+
+def gradients(
+    built: Built,
+    call: Call,
+    cotangents: Mapping[str, Tensor],
+    names: tuple[str, ...],
+    tiles: Tiles = SMALL,
+) -> dict[str, Tensor]:
+    """Run forward and backward, both between canaries; the same tile for every kernel."""
+    tile = {"block_q": tiles[0], "block_kv": tiles[1]}
+    leaves = {name: call.tensors[name].detach().requires_grad_() for name in names}
+    given = {**call.tensors, **leaves}
+    rest = {name: tensor for name, tensor in given.items() if name not in "qkv"}
+    with watch() as watched, refuse_stray_accesses(), np.errstate(all="ignore"):
+        out, aux = built.module.attention(
+            *(given[name] for name in "qkv"),
+            **rest,
+            **call.params,
+            scale=call.scale,
+            return_aux=True,
+            schedule=tile | dict.fromkeys(built.module.KERNELS[1:], tile),
+        )
+        results = {"out": out, **aux._asdict()}
+        outputs = [results[name] for name in cotangents]
+        found = torch.autograd.grad(outputs, [*leaves.values()], [*cotangents.values()])
+    assert not watched.overrun, "the backward wrote outside its results"
+    return dict(zip(names, found, strict=True))
+
+
+def cotangents_for(call: Call, seed: int = 7) -> dict[str, Tensor]:
+    """A random cotangent for out, and for lse where it is an output and finite."""
+    draw = torch.Generator().manual_seed(seed)
+    truth = dense(call)
+    made = {"out": torch.randn(truth.out.shape, generator=draw).to(call.tensors["q"].dtype)}
+    if "lse" in call.spec.outputs:
+        made["lse"] = torch.randn(truth.lse.shape, generator=draw) * truth.lse.isfinite()
+    return made
+
+
+def agree_gradients(
+    built: Built,
+    call: Call,
+    names: tuple[str, ...] = ("q", "k", "v"),
+    tiles: Tiles = SMALL,
+    cotangents: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Assert that the kernels' gradients are those of autograd through the float64 reference."""
+    given = cotangents_for(call) if cotangents is None else cotangents
+    got = gradients(built, call, given, names, tiles)
+    truth = true_gradients(replace(call, scale=float(scale_of(call))), given, names)
+    wrong = [found for name in names if not (found := compare_gradient(name, got[name], truth)).ok]
     assert not wrong, wrong
     return got
 
