@@ -38,6 +38,7 @@ class ResultView:
     shape: str
     dtype: str  # empty: that of q
     blank: bool = False  # all 0 at first
+    declared: bool = True  # the call returns it, if the forward makes it; else it is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def view_result(interface: Interface, buffer: Buffer) -> ResultView:
     if own is not None and not own.shares and dtype:
         dtype = f"{own.operand}.dtype"
     shape = f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
-    return ResultView(buffer.name, shape, dtype, own is not None and own.blank)
+    blank = own is not None and own.blank
+    return ResultView(buffer.name, shape, dtype, blank, not buffer.optional)
 
 
 def size_text(size: Expr) -> str:

@@ -17,7 +17,7 @@ from attnc.ir.rebuild import reads_of
 from attnc.symbols import names_in, value_symbol
 
 NUMBERS = ("i32", "f32")
-CONSTANTS = {"sign": ": -1 or 1", "switch": ""}
+CONSTANTS = {"sign": ": -1 or 1; 0 where only the device knows it", "switch": ""}
 TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
 DIGITS = {
     "q_block": "query tile",
@@ -50,7 +50,7 @@ def view_kernel(kernel: Kernel, program: Program) -> KernelView:
 
 class _View:
     def __init__(self, kernel: Kernel, program: Program) -> None:
-        self.kernel = kernel
+        self.kernel, self.params = kernel, program.interface.params
         self.values = ValueText(kernel, program.interface.fp32_dot)
         self.text = self.values.text
         self.written: set[str] = set()
@@ -60,8 +60,8 @@ class _View:
         self.in_rounds = {let.name for let in lets}
 
     def view(self) -> KernelView:
-        lines = [*self._grid(), *self._positions(), *self._body()]
-        helpers = tuple(sorted(self.text.used))
+        lines = [*self._numbers(), *self._grid(), *self._positions(), *self._body()]
+        helpers = tuple(sorted(self.text.used | ({"number"} if self._floats() else set())))
         return KernelView(
             name=self.kernel.name,
             pointers=tuple(f"{buffer.name}_ptr" for buffer in self.kernel.buffers),
@@ -86,6 +86,21 @@ class _View:
         return (*known, *tiles, ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"))
 
     # ------------------------------------------------------------ where the program instance stands
+
+    def _numbers(self) -> Iterator[Line]:
+        """Scalars that may lie on the device, as values."""
+        for name in self._floats():
+            yield Line("line", f"{name} = number({name})")
+        for scalar in self.kernel.scalars:
+            if scalar.kind == "sign":
+                known = scalar.name.upper()
+                read = "tl.where(scale < 0, -1, 1)"
+                yield Line("line", f"{scalar.name} = {known} if {known} != 0 else {read}")
+
+    def _floats(self) -> list[str]:
+        """Scalars of the call that may be 0-d tensors."""
+        given = {"scale", *(param.name for param in self.params)}
+        return [s.name for s in self.kernel.scalars if s.kind == "f32" and s.name in given]
 
     def _grid(self) -> Iterator[Line]:
         """The digits of the program's number, innermost first."""

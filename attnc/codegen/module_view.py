@@ -12,7 +12,6 @@ from sympy import Expr
 
 from attnc import __version__, symbols
 from attnc.codegen.gradient_view import (
-    TORCH_DTYPES,
     GradientView,
     PartView,
     ResultView,
@@ -24,6 +23,13 @@ from attnc.codegen.gradient_view import (
 )
 from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
+from attnc.codegen.operand_view import (
+    ParamView,
+    TensorView,
+    varying,
+    view_params,
+    view_tensors,
+)
 from attnc.codegen.torch_text import TorchText, bare, math_text
 from attnc.divisors import divisors_of
 from attnc.ir.interface import Interface
@@ -33,27 +39,6 @@ from attnc.notation import plain
 from attnc.symbols import FloorDiv, names_in
 
 LENGTHS = {"q_block": "q_len", "kv_block": "kv_len", "n_block": "q_len + kv_len"}
-
-
-@dataclass(frozen=True, slots=True)
-class TensorView:
-    """A declared tensor as the module's text speaks of it."""
-
-    name: str
-    dtype: str
-    shape: str  # as a Python tuple over batch, heads, kv_heads, q_len, kv_len
-    doc: str
-    used: bool  # by the kernel
-    kernel_argument: str
-
-
-@dataclass(frozen=True, slots=True)
-class ParamView:
-    """A declared run-time scalar as the module's text speaks of it."""
-
-    name: str
-    kind: str
-    default: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +97,15 @@ class ModuleView:
     params: tuple[ParamView, ...]
     divisors: tuple[DivisorView, ...]
     divisor_params: tuple[str, ...]  # what the divisors speak of
+    divisor_floats: tuple[str, ...]
+    scalars: tuple[str, ...]  # float params and scale: each a number or a 0-d tensor
+    operands: tuple[str, ...]  # of the operator, tensors or scalars
+    dense_arguments: tuple[str, ...]
     results: tuple[ResultView, ...]  # of the forward
+    kept: tuple[ResultView, ...]  # those that only the backward reads
+    saved: tuple[str, ...]  # those that the backward reads
+    cotangents: tuple[str, ...]  # gradients of what the call returns
+    constant: tuple[str, ...]  # operands of floats that the score reads and that have none
     gradients: tuple[GradientView, ...]  # of operands that may have one
     between: tuple[ResultView, ...]  # what one kernel of the backward makes for another
     path: str
@@ -121,6 +114,9 @@ class ModuleView:
     scale: str
     scale_doc: str
     scale_params: tuple[str, ...]
+    scale_floats: tuple[str, ...]
+    scale_numbers: tuple[str, ...]  # all that it speaks of
+    scale_torch: str  # the same formula over tensors
     scale_needs_lengths: bool
     scale_needs_d: bool
     scale_varies: bool  # with a call's params or lengths: it may have no value
@@ -134,6 +130,14 @@ def view_module(program: Program) -> ModuleView:
     launches = [_launch(kernel, program) for kernel in program.kernels]
     made = [view_result(interface, b) for kernel in backward for b in _written(kernel)]
     scale, divisors = interface.scale, _divisors(interface)
+    results = [view_result(interface, b) for b in _written(forward)]
+    results.sort(key=lambda result: not result.declared)
+    read = {b.name for kernel in backward for b in kernel.buffers if b.role == "input"}
+    tensors = view_tensors(interface, program)
+    floats = [p.name for p in interface.params if p.kind == "float"]
+    names = ("q", "k", "v", *(tensor.name for tensor in tensors))
+    seeds, shares = (("dropout_seed",), ("dropout_p",)) if interface.dropout else ((), ())
+    moved = {one.operand for one in interface.gradients}
     return ModuleView(
         interface=interface,
         version=__version__,
@@ -142,14 +146,19 @@ def view_module(program: Program) -> ModuleView:
         forward=launches[0],
         backward=tuple(launches[1:]),
         helpers=tuple(sorted({name for one in launches for name in one.kernel.helpers})),
-        tensors=_tensors(interface, program),
-        params=tuple(
-            ParamView(p.name, p.kind, None if p.default is None else repr(p.default))
-            for p in interface.params
-        ),
+        tensors=tensors,
+        params=view_params(interface),
         divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
         divisor_params=tuple(p.name for p in interface.params if p.name in names_in(*divisors)),
-        results=tuple(view_result(interface, b) for b in _written(forward)),
+        divisor_floats=tuple(name for name in floats if name in names_in(*divisors)),
+        scalars=(*floats, "scale"),
+        operands=(*names, *seeds, *floats, "scale"),
+        dense_arguments=(*names, *seeds, *(p.name for p in interface.params), *shares, "scale"),
+        results=tuple(results),
+        kept=tuple(result for result in results if not result.declared),
+        saved=tuple(result.name for result in results if result.name in read),
+        cotangents=tuple(f"grad_{result.name}" for result in results if result.declared),
+        constant=tuple(name for name in varying(interface, tensors) if name not in moved),
         gradients=view_gradients(interface),
         between=tuple(one for one in made if not one.name.startswith("grad_")),
         path=path_text(interface.spec_path),
@@ -158,6 +167,9 @@ def view_module(program: Program) -> ModuleView:
         scale=math_text(scale),
         scale_doc=plain(interface.scale),
         scale_params=tuple(p.name for p in interface.params if p.name in names_in(scale)),
+        scale_floats=tuple(name for name in floats if name in names_in(scale)),
+        scale_numbers=tuple(sorted(names_in(scale))),
+        scale_torch=bare(TorchText().print(scale)),
         scale_needs_d="d" in names_in(scale),
         scale_varies=bool(names_in(scale) - {"d"}),
         scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
@@ -198,24 +210,6 @@ def _written(kernel: Kernel) -> list[Buffer]:
 def _divisors(interface: Interface) -> list[Expr]:
     params = [param.name for param in interface.params]
     return divisors_of((interface.score, interface.mask), params, interface.head_dim_qk)
-
-
-def _tensors(interface: Interface, program: Program) -> tuple[TensorView, ...]:
-    read = {buffer.name for kernel in program.kernels for buffer in kernel.buffers}
-    declared = [(t.name, t.shape, t.dtype) for t in interface.tensors]
-    by_head = {"head_gate": interface.head_gate, "sink": interface.sink}
-    declared += [(name, ("heads",), "f32") for name, asked in by_head.items() if asked]
-    return tuple(
-        TensorView(
-            name,
-            TORCH_DTYPES[dtype],
-            f"({', '.join(map(str, shape))},)",
-            f"[{', '.join(map(str, shape))}] {TORCH_DTYPES[dtype].removeprefix('torch.')}",
-            name in read,
-            f"{name}.view(torch.int8)" if dtype == "i1" else name,
-        )
-        for name, shape, dtype in declared
-    )
 
 
 def _buffer(interface: Interface, buffer: Buffer) -> BufferView:

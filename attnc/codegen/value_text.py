@@ -56,10 +56,10 @@ class ValueText:
             case Load():
                 return self._load(value, axes, dtype)
             case Dot(left, right, over, add_to):
-                rounded = left if self._is_element(left) else f"{left}.to({right}.dtype)"
-                turned = right if self._axes(right)[0] == over else f"tl.trans({right})"
+                first, second = self._rounded(left, right), self._rounded(right, left)
+                turned = second if self._axes(right)[0] == over else f"tl.trans({second})"
                 added = f", {add_to}" if add_to else ""
-                return f'tl.dot({rounded}, {turned}{added}, input_precision="{self.dot_precision}")'
+                return f'tl.dot({first}, {turned}{added}, input_precision="{self.dot_precision}")'
             case Collapse(kind, tile, over):
                 along = self.text.names[tile].axes.index(over)
                 if kind == "any":
@@ -72,6 +72,15 @@ class ValueText:
             case Fill(content):
                 return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
         raise NotImplementedError(f"{type(value).__name__} in a READY kernel")
+
+    def _rounded(self, name: str, other: str) -> str:
+        """An operand of a product in the element type."""
+        if self._is_element(name):
+            return name
+        if self._is_element(other):
+            return f"{name}.to({other}.dtype)"
+        element = next(b.name for b in self.kernel.buffers if b.dtype == "element")
+        return f"{name}.to({element}_ptr.dtype.element_ty)"
 
     def address(self, access: Load | Store, axes: tuple[str, ...]) -> Address:
         """Where an access goes; pieces of a feature axis have offsets of their own."""
@@ -132,8 +141,8 @@ def _names(kernel: Kernel) -> dict[str, Name]:
     scalars += [each.index.name for each in rounds if each is not None]
     names = {name: Name(name, (), True) for name in scalars}
     for scalar in kernel.scalars:
-        constant, switch = scalar.kind in ("sign", "switch"), scalar.kind == "switch"
-        text = scalar.name.upper() if constant else scalar.name
+        switch = scalar.kind == "switch"
+        text = scalar.name.upper() if switch else scalar.name
         names[scalar.name] = Name(text, (), scalar.kind == "i32", switch=switch)
     for axis in kernel.axes:
         names |= {name: Name(name, (), True) for name in names_in(axis.first)}

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
+import networkx as nx
 from sympy import Basic, Expr
 
 from attnc import symbols
@@ -74,6 +75,8 @@ def _of(flow: Dataflow, leaf: str) -> Iterator[Landing]:
     elif operation.axes or leaf in declared:
         places = _in_step(flow, leaf) if set(operation.axes) >= TILE else ()
         yield Landing(leaf, f"grad_{leaf}", name, _grid(flow, name), places)
+    elif (grid := _number_grid(flow, name)) is not None:
+        yield Landing(leaf, f"grad_{leaf}", name, grid)
 
 
 def _landing(
@@ -98,6 +101,26 @@ def _grid(flow: Dataflow, value: str) -> tuple[str, ...]:
     if "k" not in axes:
         return ROWS
     return HEAD_KEYS if "r" in axes else KEYS
+
+
+def _number_grid(flow: Dataflow, name: str) -> tuple[str, ...] | None:
+    """Of a number's gradient: the programs that own the sums on its way; None where they differ."""
+    graph = flow.graph()
+    left: set[str] = set()
+    for value in nx.ancestors(graph, name) if name in graph else ():
+        over = {axis for other in flow.operands(value) for axis in flow.values[other].axes}
+        axes = set(flow.values[value].axes)
+        moves = any(other.startswith("grad_") for other in nx.ancestors(graph, value))
+        if over >= TILE and not axes >= TILE and moves and not _is_kept_by_rows(flow, graph, value):
+            left |= axes & {"q", "k", "r"}
+    if "k" not in left:
+        return ROWS
+    return None if "q" in left else HEAD_KEYS if "r" in left else KEYS
+
+
+def _is_kept_by_rows(flow: Dataflow, graph: nx.DiGraph, name: str) -> bool:
+    """Whether a sum serves tiles again, as d_lse does: another kernel has made it before."""
+    return any(TILE <= set(flow.values[later].axes) for later in nx.descendants(graph, name))
 
 
 def _tells(places: tuple[Expr, ...]) -> frozenset[str]:

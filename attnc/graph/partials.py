@@ -46,8 +46,13 @@ def _derivative(formula: Basic, by: Symbol) -> Expr:
 
 
 def _where(formula: Where, by: Symbol) -> Expr:
-    """A branch not taken adds nothing, whatever its derivative is there."""
+    """A branch not taken adds nothing, whatever its derivative is there.
+
+    where(g != 0, x g, 0) is x g, which a select only keeps from 0 * inf: so is its derivative.
+    """
     condition, yes, no = formula.args
+    if isinstance(condition, sympy.Ne) and yes.subs(condition.lhs, condition.rhs) == no:
+        return _derivative(yes, by)
     return Where(condition, _derivative(yes, by), _derivative(no, by))
 
 

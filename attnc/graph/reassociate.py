@@ -33,8 +33,17 @@ def reassociate(operation: Operation, values: Values) -> Operation:
         if isinstance(value, Contract) and name not in product.opened | {*operation.operands}:
             rest = _less(product.factors, _Product.of(value, values).factors)
             if rest is not None and _is_free(value, rest, operation.axes, values):
-                return replace(operation, operands=(name, *rest))
+                return replace(operation, operands=(name, *_closed(rest, product.opened, values)))
     return operation
+
+
+def _closed(factors: tuple[str, ...], opened: set[str], values: Values) -> tuple[str, ...]:
+    """Factors with the products among them as the values that they are."""
+    for name in sorted(opened):
+        rest = _less([*factors], [*_parts(values[name], values)])
+        if isinstance(values[name], Map) and rest is not None:
+            factors = (*rest, name)
+    return factors
 
 
 @dataclass

@@ -10,7 +10,7 @@ from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
 from attnc.graph.operations import Dataflow, Gather, Input
-from attnc.ir.nodes import BLOCK_Q, Axis, Buffer
+from attnc.ir.nodes import BLOCK_KV, BLOCK_Q, Axis, Buffer
 from attnc.ir.position_ranges import KNOWN, Range
 from attnc.ranges import bounds
 from attnc.symbols import FloorDiv
@@ -21,10 +21,11 @@ BATCH, HEADS = (
 )
 KV_HEADS = Symbol("kv_heads", integer=True, positive=True)
 D_IDX, E_IDX = (Symbol(name, integer=True, nonnegative=True) for name in ("d_idx", "e_idx"))
-Q_BLOCK, N_BLOCK, N_FIRST, N_IDX = (
+Q_BLOCK, KV_BLOCK, N_BLOCK, N_FIRST, N_IDX = (
     Symbol(name, integer=True, nonnegative=True)
-    for name in ("q_block", "n_block", "n_first", "n_idx")
+    for name in ("q_block", "kv_block", "n_block", "n_first", "n_idx")
 )
+BLOCK_DIMS = {"q": "block", "k": "kv_block"}  # of shares: a number for each tile that is held
 DISTANCES = symbols.q_len + symbols.kv_len - 1  # kv_idx - q_pos from 1 - kv_len to q_len - 1
 DIMS: dict[
     str, tuple[str, Expr, Expr]
@@ -40,12 +41,14 @@ ALWAYS_INSIDE = {
     (symbols.h, HEADS),
     (symbols.h_kv, KV_HEADS),
     (Q_BLOCK, FloorDiv(symbols.q_len + BLOCK_Q - 1, BLOCK_Q)),
+    (KV_BLOCK, FloorDiv(symbols.kv_len + BLOCK_KV - 1, BLOCK_KV)),
 }
 
 
 def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, ...]:
     """Every tensor that a kernel may touch, in the order of the call; it writes those named."""
     spec = flow.spec
+    kept = {*flow.kept} - flow.outputs.keys()  # written where a gradient is wanted
     qk, dv = Integer(spec.head_dim_qk), Integer(spec.head_dim_v)
     rows = (BATCH, HEADS, symbols.q_len)
     keys = (BATCH, KV_HEADS, symbols.kv_len)
@@ -77,7 +80,9 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         Buffer("grad_v", (*by_key, "e"), (*keys, dv), "element", "output", "gradient of v"),
     ]
     return tuple(
-        replace(buffer, role="output", optional=buffer.name.startswith("grad_"))
+        replace(
+            buffer, role="output", optional=buffer.name.startswith("grad_") or buffer.name in kept
+        )
         if buffer.name in written
         else replace(buffer, role="input")
         for buffer in made
@@ -126,6 +131,7 @@ def positions_of(buffer: Buffer) -> tuple[Expr, ...]:
         "h": symbols.h_kv if keys else symbols.h,
         "g": symbols.h_kv,
         "block": Q_BLOCK,
+        "kv_block": KV_BLOCK,
         "q": symbols.q_idx,
         "k": symbols.kv_idx,
         "n": N_IDX,

@@ -81,7 +81,7 @@ class _GradientPlan:
         last, extent = (
             (held, self.tiles.axis(held).size)
             if held in self.flow.values[value].axes
-            else ("block", self.tiles.programs.dims()[0].extent)
+            else (buffers.BLOCK_DIMS[held], self.tiles.programs.dims()[0].extent)
         )
         meaning = "a program's share of the gradient"
         sizes = (buffers.BATCH, heads, extent)

@@ -20,6 +20,7 @@ from attnc.ir.interface import (
     ScheduleRow,
     TensorArgument,
 )
+from attnc.plan.buffers import BLOCK_DIMS
 from attnc.plan.schedule import default_schedules, score_bytes
 
 
@@ -64,7 +65,8 @@ def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
     if not flow.backward:
         return ()
     found = [_gradient(flow, landing) for landing in landings(flow)]
-    order = ("q", "k", "v", *_shapes(flow))
+    floats = (param.name for param in flow.spec.params if param.kind == "float")
+    order = ("q", "k", "v", *_shapes(flow), *floats, "scale")
     return tuple(sorted(found, key=lambda one: order.index(one.operand)))
 
 
@@ -74,13 +76,13 @@ def _gradient(flow: Dataflow, landing: Landing) -> GradientArgument:
     reads = tuple(sorted(made & nx.ancestors(flow.graph(), landing.value)))
     if operand in ("q", "k", "v"):
         return GradientArgument(operand, buffer, reads)
-    shape = _shapes(flow)[operand]
+    shape = _shapes(flow).get(operand, ())  # none: a number's
     if set(grid) >= TILE:
         in_step = tuple(DIM_INDEX.get(str(dim)) for dim in shape)
         return GradientArgument(operand, buffer, reads, blank=landing.places != in_step)
     axes = flow.values[landing.value].axes
     last = next(axis for axis in "nkq" if axis in grid)
-    last = last if last in axes or last == "n" else "block"
+    last = last if last in axes or last == "n" else BLOCK_DIMS[last]
     shares = ("b", "h" if "r" in grid else "g", last)
     if not landing.places:
         dims = tuple(DIM_OF[str(dim)] for dim in shape)

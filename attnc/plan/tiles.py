@@ -6,7 +6,7 @@ q hold queries and walk keys, the gradients of k and v hold keys and walk querie
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from sympy import Basic, Expr, Integer, true
@@ -184,6 +184,9 @@ class TilePlan:
             operation = self.flow.values[name]
             if isinstance(operation, WholeContract) and self.walked not in operation.axes:
                 found |= {o for o in operation.operands if self.walked in self.flow.values[o].axes}
+        for name in reversed(tuple(self.flow.values)):  # a map lies as what it is made of
+            if name in found and isinstance(self.flow.values[name], Map):
+                found |= set(self.flow.operands(name))
         return frozenset(name for name in found if FEATURE_AXES & set(self.flow.values[name].axes))
 
     def _let(self, name: str) -> Let | None:
@@ -248,4 +251,5 @@ class TilePlan:
 def _piece(flow: Dataflow) -> int:
     """The widest piece of a head dim, where the spec's schedule says; of a list, the first."""
     asked = (flow.spec.schedule or {}).get("piece", 128)
+    assert not isinstance(asked, Mapping)
     return asked[0] if isinstance(asked, tuple) else asked

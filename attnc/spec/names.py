@@ -46,8 +46,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     length dtypes operator launch_forward default_schedule contextlib BLOCK_Q BLOCK_KV INDEX PRECISE
     tile_of tiles launch_backward backward_operator backward_rows backward_q backward_kv wanted
     is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
-    output member kv_block kv_blocks kv_end q_lo q_hi kernel turn own_first n_block n_blocks n_idx
-    n_first n_in_tile terms closed slot picked pick places
+    output keep tensors number results closed member kv_block kv_blocks kv_end q_lo q_hi kernel turn
+    own_first n_block n_blocks n_idx n_first n_in_tile terms slot picked pick places
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
     SCHEDULES SPEC_PATH
     ArithmeticError TypeError ValueError NotImplementedError Ellipsis num_warps num_stages num_ctas
@@ -80,7 +80,7 @@ def _generated_form() -> re.Pattern[str]:
     return re.compile(
         rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
         rf"|(?:d|grad|slope_of|backward)_\w+"
-        rf"|(?:q|k|v|out|ungated|lse|head_gate|sink)_{_OF_TENSOR}|\w+_visible|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
+        rf"|(?:q|k|v|out|ungated|lse|head_gate|sink)_{_OF_TENSOR}|\w+_(?:visible|tensor)|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 
 

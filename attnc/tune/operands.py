@@ -124,6 +124,7 @@ def call_launcher(
     """
     values: dict[str, Any] = {one.name: _empty(one, element) for one in operands.tensors}
     values |= dict(operands.scalars)
+    values["keep"] = False
     values["schedule"] = [schedule[field] for field in FIELDS]
     wanted = inspect.signature(launcher).parameters
     return launcher(**{name: value for name, value in values.items() if name in wanted})
@@ -144,7 +145,7 @@ def call_backward(
     leaves = [values[name].requires_grad_() for name in module.GRADIENTS if name in values]
     call = inspect.signature(module.attention).parameters
     numbers = {name: value for name, value in operands.scalars if name in call}
-    as_on_a_gpu = {"INTERPRETED": True, "INTERPRETER_UPCASTS_BF16": False}
+    as_on_a_gpu: dict[str, Any] = {"INTERPRETED": True, "INTERPRETER_UPCASTS_BF16": False}
     with mock.patch.multiple(module, **as_on_a_gpu):
         out, aux = module.attention(**values, **numbers, schedule=schedule, return_aux=True)
         results = [result for result in (out, *aux) if result.requires_grad]

@@ -108,7 +108,7 @@ CATALOGUE: tuple[TextMutant, ...] = (
         r"(?<=tl\.abs\()scale\b|(?<=qk \* )scale\b|\bscale(?= \*)",
         "(scale * 0 + 1)",
     ),
-    M("sign of the scale forgotten", r" \* SCALE_SIGN\b", ""),
+    M("sign of the scale forgotten", r" \* (?:SCALE_SIGN|scale_sign)\b", ""),
     # what is visible
     M("border hidden", r"^( +visible = .*?)<=", r"\1<"),
     M("one key too many", r"^( +visible = .*?) < (?!\S*q_len)", r"\1 <= "),

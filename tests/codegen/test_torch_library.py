@@ -34,7 +34,9 @@ def arguments(
 def operator_arguments(built: Built) -> tuple[object, ...]:
     qkv, extra = arguments(built)
     params = [param.default for param in built.spec.params]
-    return (*qkv, *extra.values(), *params, 0.25, [16, 16, 0, 0])
+    floats = [param for param in built.spec.params if param.kind == "float"]
+    tensors = (*qkv, *extra.values(), *(None for _ in (*floats, "scale")))
+    return (*tensors, *params, 0.25, [16, 16, 0, 0])
 
 
 @SPECS
@@ -149,7 +151,7 @@ def test_a_gradient_of_a_scalar_is_refused_by_name(build: Build, interpret: bool
     qkv, _ = arguments(built)
     scale = torch.tensor(0.5, requires_grad=True)
     with pytest.raises(NotImplementedError, match="backward: false"):
-        built.module.attention(*qkv, scale=scale)
+        built.module.attention(*qkv, scale=scale).sum().backward()
     with torch.no_grad():
         out = built.module.attention(*qkv, scale=scale)
     assert torch.equal(out, built.module.attention(*qkv, scale=0.5))
