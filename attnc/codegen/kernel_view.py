@@ -66,7 +66,9 @@ class _View:
             name=self.kernel.name,
             pointers=tuple(f"{buffer.name}_ptr" for buffer in self.kernel.buffers),
             strides=tuple(
-                tuple(f"{b.name}_stride_{dim}" for dim in b.dims) for b in self.kernel.buffers
+                tuple(f"{b.name}_stride_{dim}" for dim in b.dims)
+                for b in self.kernel.buffers
+                if b.dims
             ),
             scalars=tuple((s.name, s.meaning) for s in self.kernel.scalars if s.kind in NUMBERS),
             constants=self._constants(),

@@ -51,7 +51,7 @@ class DivisorView:
 
 @dataclass(frozen=True, slots=True)
 class BufferView:
-    """An argument of the kernel: its tensor, and its strides in the kernel's order."""
+    """An argument of the kernel: its tensor, and its strides in the kernel's order, if any."""
 
     name: str
     strides: str
@@ -218,7 +218,7 @@ def _buffer(interface: Interface, buffer: Buffer) -> BufferView:
     strides = f"{buffer.name}{turned}.stride()"
     if buffer.optional:
         strides += f" if {buffer.name} is not None else {(0,) * len(buffer.dims)}"
-    return BufferView(buffer.name, strides)
+    return BufferView(buffer.name, strides if buffer.dims else "")
 
 
 def _shapes(interface: Interface) -> dict[str, str]:

@@ -121,7 +121,7 @@ class _Builder:
         """The weights as they meet v: where a seed is given some are 0 and the others larger."""
         if not self.spec.dropout:
             return weights
-        seed = self.add("seed", Gather("dropout_seed", (Integer(0),), (), "i64"))
+        seed = self.add("seed", Input("dropout_seed", (), "i64"))
         place = (symbols.b, symbols.h, symbols.q_idx, symbols.kv_idx)
         word = symbols.Random(symbols.value_symbol(seed, "i64"), *place)
         chosen = symbols.Where(word >= symbols.dropout_cutoff, Float(1), Float(0))

@@ -62,9 +62,7 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         _declared(tensor.name, tensor.shape, _dtype(flow, tensor.name)) for tensor in spec.tensors
     ]
     made += [
-        Buffer(
-            "dropout_seed", ("n",), (Integer(1),), "i64", "input", "64 random bits", optional=True
-        ),
+        Buffer("dropout_seed", (), (), "i64", "input", "64 random bits", optional=True),
         Buffer("head_gate", ("h",), (HEADS,), one, "input", "a factor for each head's output"),
         Buffer("sink", ("h",), (HEADS,), one, "input", "a logit of each head, with value 0"),
         Buffer("out", (*by_query, "e"), (*rows, dv), "element", "output", "weighted values"),

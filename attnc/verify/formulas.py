@@ -248,7 +248,7 @@ class _Judge:
 
 def seed_of_call() -> sympy.Expr:
     """The 64 bits that a call with dropout is given."""
-    return Read(symbols.tensor_symbol("dropout_seed", "int64"), S.Zero)
+    return Read(symbols.tensor_symbol("dropout_seed", "int64"))
 
 
 def _worst(name: str, outcomes: list[Obligation]) -> Obligation:

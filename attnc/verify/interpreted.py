@@ -56,7 +56,7 @@ def interpret(program: Program, call: Call, tiles: tuple[int, int]) -> dict[str,
         if scalar.kind == "sign":
             scalars[scalar.name] = -1 if scale < 0 else 1
     if call.spec.dropout:
-        inputs["dropout_seed"] = np.array([call.dropout_seed])
+        inputs["dropout_seed"] = np.array(call.dropout_seed)
         scalars |= {
             "has_dropout_seed": call.dropout_p > 0,
             "dropout_cutoff": dropout_cutoff(call.dropout_p),

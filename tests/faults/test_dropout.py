@@ -218,9 +218,9 @@ def test_c17_opcheck(build: Build, interpret: bool, p: float) -> None:
     built = build(f"{BODY}\nmask: causal", interpret)
     operands, _, _ = operands_of(built, torch.float32, 9, 12)
     leaves = [x.requires_grad_() for x in operands]
-    seed = torch.tensor([11]) if p else None
+    seed = torch.tensor(11) if p else None
     torch.library.opcheck(
-        built.module.operator, (*leaves, seed, p, 0.25, built.module._tiles(None))
+        built.module.operator, (*leaves, seed, None, p, 0.25, built.module._tiles(None))
     )
 
 

@@ -157,8 +157,8 @@ def test_c10_what_the_score_learns(trained: Build) -> None:
     out = out[0] if isinstance(out, tuple) else out
     (found,) = torch.autograd.grad(out.square().sum(), t)
     again = torch.tensor(1.25, dtype=torch.float64, requires_grad=True)
-    doubles = {name: tensor.double() for name, tensor in call.tensors.items()}
-    exact = built.module.reference(*(doubles[n] for n in QKV), w=doubles["w"], t=again)
+    doubles = [call.tensors[name].double() for name in QKV]
+    exact = built.module.reference(*doubles, w=call.tensors["w"], t=again)
     (expected,) = torch.autograd.grad(exact.square().sum(), again)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
