@@ -62,6 +62,7 @@ class Buffer(Node):
     role: str  # input | output
     meaning: str
     optional: bool = False  # a call may lack it; loads of it are guarded by symbols.switch_of
+    finite: bool = False  # holds no infinity: what is read from it needs no anchor
 
 
 @dataclass(frozen=True, slots=True)

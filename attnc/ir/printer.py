@@ -134,7 +134,8 @@ def _buffer(node: Buffer) -> Iterator[str]:
     # a broken program must print as well: it is what a bug note shows
     pairs = zip_longest(node.dims, map(formula_text, node.sizes), fillvalue="?")
     sizes = ", ".join(f"{dim}: {size}" for dim, size in pairs)
-    role = f"optional {node.role}" if node.optional else node.role
+    words = (("optional", node.optional), ("finite", node.finite), (node.role, True))
+    role = " ".join(word for word, holds in words if holds)
     yield f"{role} {node.name}[{sizes}] {node.dtype}{_remark(node.meaning)}"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import sympy
-from sympy import Expr, S, Symbol, exp
+from sympy import Expr, S, Symbol, exp, true
 
 from attnc.algebra import factors_along
 from attnc.ir.functions import Exp2
+from attnc.ir.nodes import Reduce
 
 
 def unit_of(element: Expr, over: str, varies: Mapping[str, frozenset[str]]) -> tuple[Expr, Expr]:
@@ -42,3 +43,12 @@ def dot_operands(
         return element, None
     (value,) = values
     return element / value, str(value)
+
+
+def is_weighed_by(
+    name: str, reduction: Reduce, features: frozenset[str], varies: dict[str, frozenset[str]]
+) -> bool:
+    """Whether a sum of visible pairs, against no running maximum, is of `name` times its values."""
+    if reduction.follows is not None or reduction.where == true:
+        return False
+    return str(dot_operands(reduction.element, features, varies)[0]) == name

@@ -19,8 +19,8 @@ import sympy
 from sympy import Basic, Expr, exp
 
 from attnc.ir.functions import Anchor, Exp2, tile_symbol
-from attnc.ir.nodes import Formula, Kernel, Let, Level, Loop, Stmt
-from attnc.ir.rebuild import prune, reads_of, reads_of_reduction
+from attnc.ir.nodes import Formula, Kernel, Let, Level, Load, Loop, Stmt
+from attnc.ir.rebuild import lets_of, prune, reads_of, reads_of_reduction
 from attnc.passes.exponents import LOG2_E, constant_factor, holds_real_param, may_be_huge
 from attnc.symbols import arguments, replaced
 
@@ -48,7 +48,8 @@ def _loop(loop: Loop, kernel: Kernel) -> Stmt:
 def _let(let: Let, loop: Loop, kernel: Kernel) -> Let:
     match let.value:
         case Formula(exp() as formula) if formula.has(Anchor):
-            return replace(let, value=Formula(_exp2(arguments(formula)[0], let, loop, kernel)))
+            power = _exp2(arguments(formula)[0], let, loop, kernel)
+            return replace(let, value=Formula(replaced(power, _needless_anchors(kernel))))
         case _:
             return let
 
@@ -61,6 +62,13 @@ def _exp2(exponent: Expr, let: Let, loop: Loop, kernel: Kernel) -> Expr:
     if may_be_huge(score, loop, kernel) or holds_real_param(rest, loop, kernel):
         return Exp2(sympy.Mul(exponent, LOG2_E, evaluate=False))
     return Exp2(sympy.expand(written * LOG2_E))
+
+
+def _needless_anchors(kernel: Kernel) -> dict[Basic, Expr]:
+    """Anchors of what is read from a buffer without infinities."""
+    loads = {let.name: let.value for let in lets_of(kernel.body) if isinstance(let.value, Load)}
+    finite = (name for name, load in loads.items() if kernel.buffer(load.buffer).finite)
+    return {Anchor(tile_symbol(name)): tile_symbol(name) for name in finite}
 
 
 def _only_read_by(let: Let, loop: Loop) -> dict[Basic, Expr]:

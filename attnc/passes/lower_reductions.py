@@ -36,9 +36,9 @@ from attnc.ir.nodes import (
     Value,
 )
 from attnc.ir.rebuild import axes_by_name, reads_of
-from attnc.passes.elements import dot_operands, unit_of, vanishes
+from attnc.passes.elements import dot_operands, is_weighed_by, unit_of, vanishes
 from attnc.passes.products import products
-from attnc.symbols import Where, names_in, replaced
+from attnc.symbols import Where, arguments, names_in, replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +93,47 @@ class _Lowering:
     late: list[Let] = field(default_factory=list)
     anchors: dict[str, Symbol] = field(default_factory=dict)
     selected: dict[str, str] = field(default_factory=dict)
+    zeroed: set[str] = field(default_factory=set)
 
     def loop(self) -> Loop:
         late = self._only_for_sums()
-        self.body += [
-            new
-            for let in self.source.body
-            if let.name not in late
-            for new in products(let, self.varies)
-        ]
+        for let in self.source.body:
+            if let.name not in late:
+                self.body += products(self._zero_where_hidden(let), self.varies)
         self.late = [let for let in self.source.body if let.name in late]
         order = sorted(self.source.reductions, key=lambda reduction: reduction.kind != "max")
         for reduction in order:
             self._maximum(reduction) if reduction.kind == "max" else self._sum(reduction)
-        last = [
-            update
-            for update in self.updates
-            if update.name in {r.name for r in order if r.kind == "max"}
-        ]
-        first = [update for update in self.updates if update not in last]
-        return replace(self.source, body=tuple(self.body), reductions=(), updates=(*first, *last))
+        maxima = {reduction.name for reduction in order if reduction.kind == "max"}
+        updates = tuple(sorted(self.updates, key=lambda update: update.name in maxima))
+        return replace(self.source, body=tuple(self.body), reductions=(), updates=updates)
+
+    def _zero_where_hidden(self, let: Let) -> Let:
+        """An exponential that a sum weighs by, as that of -inf where the pair is hidden.
+
+        The select then stands before the exponential, while its condition is at hand.
+        """
+        value, sums = let.value, self.source.reductions
+        one_domain = len({reduction.where for reduction in sums}) == 1
+        if not (isinstance(value, Formula) and isinstance(value.expr, Exp2 | exp) and one_domain):
+            return let
+        weighing = [r for r in sums if is_weighed_by(let.name, r, self.features, self.varies)]
+        later = {other.name for other in self.source.body} - {made.name for made in self.body}
+        if not weighing or names_in(weighing[0].where) & later:
+            return let
+        self.zeroed.add(let.name)
+        (power,) = arguments(value.expr)
+        shown = Where(self._visible(weighing[0]), power, S.NegativeInfinity)
+        return replace(let, value=Formula(type(value.expr)(shown)))
+
+    def _visible(self, reduction: Reduce) -> Symbol:
+        """The pairs that a sum runs over, by name."""
+        if isinstance(reduction.where, Symbol):
+            return reduction.where
+        made = self._let(
+            "visible", Formula(reduction.where), self._pairs(reduction), "i1", reduction.note
+        )
+        return Symbol(str(made))
 
     def _only_for_sums(self) -> set[str]:
         """Loads that only a weighted sum reads, as its right operand."""
@@ -266,12 +287,11 @@ class _Lowering:
         for score, chosen in self.selected.items():
             if vanishes(element, tile_symbol(score)):
                 return replaced(element, {tile_symbol(score): tile_symbol(chosen)})
-        visible = reduction.where
-        axes = self._pairs(reduction)
-        if not isinstance(visible, Symbol):
-            visible = self._let("visible", Formula(visible), axes, "i1", reduction.note)
         weights, values = dot_operands(element, self.features, self.varies)
-        shown = Where(Symbol(str(visible)), weights, Integer(0))
+        if str(weights) in self.zeroed:
+            return element
+        visible, axes = self._visible(reduction), self._pairs(reduction)
+        shown = Where(visible, weights, Integer(0))
         chosen = self._let(
             f"{weights}_visible" if weights.is_Symbol else "weights", Formula(shown), axes
         )

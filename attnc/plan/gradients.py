@@ -30,6 +30,7 @@ from attnc.ir.nodes import Buffer, Collapse, Formula, Kernel, Let, Reduce, Stmt
 from attnc.ir.rebuild import prune
 from attnc.plan import buffers
 from attnc.plan.pair_gradients import plan_pairs
+from attnc.plan.row_terms import with_row_terms
 from attnc.plan.tiles import TilePlan
 from attnc.plan.walks import anchor_rows, made_of, moving_names, walk
 from attnc.symbols import Where, value_symbol
@@ -37,6 +38,7 @@ from attnc.symbols import Where, value_symbol
 
 def plan_gradients(flow: Dataflow) -> tuple[Kernel, ...]:
     """The naive kernels of the backward, in order."""
+    flow = with_row_terms(flow)
     made = frozenset(buffer for graph in flow.backward for buffer, _ in graph.results)
     stored = frozenset({*flow.kept, *(name for name in made if name in flow.values)})
     found = {one.buffer: one for one in landings(flow)}

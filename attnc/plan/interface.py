@@ -21,6 +21,7 @@ from attnc.ir.interface import (
     TensorArgument,
 )
 from attnc.plan.buffers import BLOCK_DIMS
+from attnc.plan.row_terms import with_row_terms
 from attnc.plan.schedule import default_schedules, score_bytes
 
 
@@ -62,6 +63,7 @@ DIM_OF = {"batch": "b", "heads": "h", "kv_heads": "g", "q_len": "q", "kv_len": "
 
 def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
     """What the kernels of the backward write, operand by operand."""
+    flow = with_row_terms(flow)
     if not flow.backward:
         return ()
     found = [_gradient(flow, landing) for landing in landings(flow)]

@@ -57,7 +57,7 @@ def call_of(built: Built, q_len: int = 9, kv_len: int = 12) -> dict[str, torch.T
     [
         ("q", {"forward", "backward_rows", "backward_q"}),
         ("k", {"forward", "backward_rows", "backward_kv"}),
-        ("v", {"forward", "backward_kv"}),
+        ("v", {"forward", "backward_rows", "backward_kv"}),
         ("w", {"forward", "backward_rows", "backward_q"}),
         ("u", {"forward", "backward_rows", "backward_kv"}),
         ("qkvwu", {"forward", "backward_rows", "backward_q", "backward_kv"}),
