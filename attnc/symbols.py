@@ -219,6 +219,9 @@ def sign_of(relation: Relational) -> str:
     return cast(Any, relation).rel_op
 
 
+keep = Symbol("keep")  # the condition that a gradient is wanted, which reads what the call keeps
+
+
 def switch_of(tensor: str) -> Symbol:
     """The condition that a call gives an optional tensor; a kernel is compiled for either case."""
     return Symbol(f"has_{tensor}")

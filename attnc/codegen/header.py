@@ -71,6 +71,10 @@ def _meaning(interface: Interface) -> list[str]:
         lines.append("    out     has only weights that are kept, each times 1 / (1 - dropout_p)")
     if interface.head_gate:
         lines.append("    out     is multiplied by head_gate[h]")
+        if interface.backward and not interface.outputs:
+            lines.append(
+                "    keep    = whether a gradient is wanted: else heads of gate 0 are skipped"
+            )
     joined = " and the sink" if interface.sink else ""
     lines.append(f"    lse     = natural log of the sum over visible keys{joined} of exp(logits)")
     if interface.sink:

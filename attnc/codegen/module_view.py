@@ -38,6 +38,10 @@ from attnc.ir.rebuild import lets_in
 from attnc.notation import plain
 from attnc.symbols import FloorDiv, names_in
 
+SWITCHES = {  # as the launcher knows them
+    "keep": "keep",
+    "has_dropout_seed": "dropout_seed is not None",
+}
 LENGTHS = {"q_block": "q_len", "kv_block": "kv_len", "n_block": "q_len + kv_len"}
 
 
@@ -67,7 +71,7 @@ class LaunchView:
     sizes: str  # what the grid is made of, for a message
     reach: tuple[str, ...]  # the largest offset within a tile, for each access
     signed: bool
-    switches: tuple[str, ...]  # tensors that a call may lack
+    switches: tuple[tuple[str, str], ...]  # what a kernel is compiled for, and what decides it
     serves: tuple[str, ...]  # of the backward: operands whose gradient takes this kernel
     parts: tuple[PartView, ...]  # of gradients, which it writes itself
 
@@ -188,7 +192,7 @@ def _launch(kernel: Kernel, program: Program) -> LaunchView:
         " x ".join(_size_words(dim) for dim in reversed(kernel.grid)),
         _reaches(kernel),
         any(scalar.kind == "sign" for scalar in kernel.scalars),
-        tuple(b.name for b in kernel.buffers if b.optional and b.role == "input"),
+        tuple((s.name.upper(), SWITCHES[s.name]) for s in kernel.scalars if s.kind == "switch"),
         tuple(serves),
         tuple(view_part(program.interface, g, kernel) for g in gradients if g.buffer in written),
     )

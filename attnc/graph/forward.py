@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from sympy import Basic, Expr, Float, Integer, Mul, Symbol, Tuple, exp
-from sympy.logic.boolalg import And, Boolean
+from sympy.logic.boolalg import And, Boolean, Or
 
 from attnc import symbols
 from attnc.algebra import axes_of, gather_positions, share_repeated, split_by_axes
@@ -112,10 +112,14 @@ class _Builder:
         return share_repeated(split, self._name)
 
     def conditions(self) -> tuple[Boolean, ...]:
-        """A head whose gate is zero sees nothing, where nobody could tell the difference."""
+        """A head whose gate is zero sees nothing, where nobody could tell the difference.
+
+        The gradient of the gate could: it is made of what the head would have given.
+        """
         if not self.spec.head_gate or self.spec.outputs:
             return ()
-        return (symbols.nonzero(self._gate()),)
+        opened = symbols.nonzero(self._gate())
+        return (cast(Boolean, Or(symbols.keep, opened)) if self.spec.backward else opened,)
 
     def dropped(self, weights: str, mask: Boolean) -> str:
         """The weights as they meet v: where a seed is given some are 0 and the others larger."""

@@ -11,11 +11,13 @@ whose lse is -inf, is taken against 0: every pair of it is hidden or has t = -in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
 
 from sympy import Expr, Integer, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
+from attnc import symbols
 from attnc.algebra import factors_along
 from attnc.graph.landings import landings
 from attnc.graph.operations import (
@@ -27,7 +29,7 @@ from attnc.graph.operations import (
     Map,
 )
 from attnc.ir.nodes import Buffer, Collapse, Formula, Kernel, Let, Reduce, Stmt
-from attnc.ir.rebuild import prune
+from attnc.ir.rebuild import map_stmt, prune, substitution
 from attnc.plan import buffers
 from attnc.plan.pair_gradients import plan_pairs
 from attnc.plan.row_terms import with_row_terms
@@ -48,7 +50,13 @@ def plan_gradients(flow: Dataflow) -> tuple[Kernel, ...]:
             kernels.append(_GradientPlan(flow, graph, stored).kernel())
         else:
             kernels += [plan_pairs(flow, graph, found[name], stored) for name, _ in graph.results]
-    return tuple(kernels)
+    return tuple(map(_wanted, kernels))
+
+
+def _wanted(kernel: Kernel) -> Kernel:
+    """A kernel of the backward: that a gradient is wanted is known."""
+    change = substitution({symbols.keep.name: true})
+    return prune(replace(kernel, body=tuple(map_stmt(stmt, change) for stmt in kernel.body)))
 
 
 class _GradientPlan:

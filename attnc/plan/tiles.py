@@ -117,6 +117,7 @@ class TilePlan:
             Scalar("kv_len", "i32", "keys"),
             Scalar("scale", "f32", "factor of q . k"),
         ]
+        made.append(Scalar(symbols.keep.name, "switch", "whether a gradient is wanted"))
         if self.flow.spec.dropout:
             made += [
                 Scalar("has_dropout_seed", "switch", "whether weights are dropped"),

@@ -49,7 +49,7 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     output keep tensors number results closed member kv_block kv_blocks kv_end q_lo q_hi kernel turn
     own_first n_block n_blocks n_idx n_first n_in_tile terms slot picked pick places
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
-    SCHEDULES SPEC_PATH is_asked
+    SCHEDULES SPEC_PATH KEEP is_asked
     ArithmeticError RuntimeError TypeError ValueError NotImplementedError Ellipsis
     num_warps num_stages num_ctas debug instrumentation_mode
     """.split()

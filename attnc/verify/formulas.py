@@ -231,7 +231,7 @@ class _Judge:
         return equal(name, self.words.canonical(self._result(store), None, 1), wanted, sampler)
 
     def out(self, name: str, store: Store) -> Obligation:
-        """The weighted sum by the sum, times the head's gate where there is one."""
+        """The weighted sum by the sum; `out` times the head's gate where there is one."""
         sums = self._sums_by_values()
         feature = next(f for f in map(self._feature, store.index) if f)
         acc, total = Symbol(sums[feature], real=True), Symbol(sums[None], real=True)
@@ -240,7 +240,7 @@ class _Judge:
             return Obligation(name, "refuted", f"an empty row gives {result}")
         wanted = acc * InverseOrZero(total)
         wanted *= symbols.dropout_factor if self.spec.dropout else S.One
-        if self.spec.head_gate:
+        if self.spec.head_gate and store.buffer == "out":
             wanted *= Read(symbols.tensor_symbol("head_gate", "fp32"), symbols.h)
         mine, theirs = (self.words.canonical(x, None, 1) for x in (result, wanted))
         return equal(name, mine, theirs, self.sampler)

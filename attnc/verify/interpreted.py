@@ -51,7 +51,7 @@ def interpret(program: Program, call: Call, tiles: tuple[int, int]) -> dict[str,
     q, k, v = (_numpy(tensor) for tensor in heads_first(call))
     inputs = {name: _numpy(tensor) for name, tensor in call.tensors.items()}
     numbers = {n: x.item() if isinstance(x, torch.Tensor) else x for n, x in call.params.items()}
-    scalars: dict[str, int | float] = {**numbers, "scale": scale}
+    scalars: dict[str, int | float] = {**numbers, "scale": scale, "keep": call.spec.backward}
     for scalar in program.kernels[0].scalars:
         if scalar.kind == "sign":
             scalars[scalar.name] = -1 if scale < 0 else 1

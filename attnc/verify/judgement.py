@@ -180,9 +180,11 @@ def _program_mutants(
 
     rows: list[MutantRow] = []
     _tell(progress, "mutants of the program")
-    for verdict in mutants_ir.campaign(spec, program):
-        rows.append(MutantRow(verdict.name, verdict.outcome, verdict.by))
-        _tell(progress, f"mutants of the program: {len(rows)}, last {verdict.name}")
+    for calls, meant, variant in settled(spec, program):
+        for verdict in mutants_ir.campaign(meant, variant):
+            name = f"{calls}: {verdict.name}" if calls else verdict.name
+            rows.append(MutantRow(name, verdict.outcome, verdict.by))
+            _tell(progress, f"mutants of the program: {len(rows)}, last {name}")
     return tuple(rows)
 
 

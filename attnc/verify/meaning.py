@@ -36,8 +36,8 @@ class Subject:
 
     @cached_property
     def meant(self) -> Boolean:
-        """What counts: the mask; and where no extra output can tell, a gate that is not 0."""
-        if not self.spec.head_gate or self.spec.outputs:
+        """What counts: the mask; and where no extra output or gradient can tell, a gate not 0."""
+        if not self.spec.head_gate or self.spec.outputs or self.spec.backward:
             return self.spec.mask
         opened: Any = Ne(Read(tensor_symbol("head_gate", "fp32"), h), 0)
         return And(self.spec.mask, opened)

@@ -48,7 +48,8 @@ def call_of(built: Built, q_len: int = 9, kv_len: int = 12) -> dict[str, torch.T
     spec = built.spec
     sizes = {"batch": 2, "heads": spec.heads_q, "kv_heads": spec.heads_kv}
     sizes |= {"q_len": q_len, "kv_len": kv_len}
-    extra = {t.name: torch.randn([sizes.get(d, d) for d in t.shape]) for t in spec.tensors}
+    tensors = (*spec.tensors, *spec.by_head)
+    extra = {t.name: torch.randn([sizes.get(str(d), d) for d in t.shape]) for t in tensors}
     return dict(inputs(spec, q_len, kv_len, batch=2, **extra).tensors)
 
 

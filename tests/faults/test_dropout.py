@@ -33,9 +33,6 @@ BODIES = {
 }  # fmt: skip
 
 
-GATED = pytest.mark.xfail(reason="the operator does not take a kept `ungated` yet")
-
-
 def numbers(seed: int, batch: int, heads: int, q_len: int, kv_len: int) -> np.ndarray:
     b, h, q = np.ogrid[:batch, :heads, :q_len]
     signed = seed - 2**64 if seed >= 2**63 else seed
@@ -100,11 +97,7 @@ def operands_of(built: Built, dtype: torch.dtype, q_len: int = 37, kv_len: int =
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(
-    "body",
-    [pytest.param(body, marks=GATED if "gate" in body else ()) for body in BODIES.values()],
-    ids=BODIES,
-)
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_c17_gradients_drop_what_the_output_drops(
     build: Build, body: str, dtype: torch.dtype
 ) -> None:

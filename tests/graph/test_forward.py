@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import networkx as nx
 import pytest
-from sympy import Abs, Integer, Ne, exp, true
+from sympy import Abs, Integer, Ne, Or, exp, true
 
 from attnc import symbols
 from attnc.graph import operations
@@ -134,9 +134,12 @@ def test_every_index_that_is_no_position_has_a_name() -> None:
 
 
 def test_a_closed_gate_hides_every_key_only_where_nobody_could_tell() -> None:
-    alone, with_lse = flow_of("outputs: []\nhead_gate: true"), flow_of("head_gate: true")
-    gate = value_symbol("head_gate")
-    assert alone.values["lse"].where == Ne(gate, 0)  # type: ignore[union-attr]
+    gated = "outputs: []\nhead_gate: true"
+    alone, with_lse = flow_of(f"{gated}\nbackward: false"), flow_of("head_gate: true")
+    opened = Ne(value_symbol("head_gate"), 0)
+    assert alone.values["lse"].where == opened  # type: ignore[union-attr]
+    trained = flow_of(gated)
+    assert trained.values["lse"].where == Or(symbols.keep, opened)  # type: ignore[union-attr]
     assert with_lse.values["lse"].where == true  # type: ignore[union-attr]
     assert alone.outputs == {"out": "out"}
     assert with_lse.outputs == {"out": "out", "lse": "lse"}
