@@ -8,11 +8,14 @@ d_logits = p * (d_lse + d_p) where visible
 
 from __future__ import annotations
 
+from typing import cast
+
 import networkx as nx
 from sympy import true
 
 from attnc.graph.operations import AXES, Contract, Dataflow, LogSumExp, Map, Scatter
 from attnc.notation import plain
+from attnc.symbols import Formula
 
 SPOKEN = {
     "b": "batch entries",
@@ -44,7 +47,7 @@ def _text(flow: Dataflow, name: str) -> str:
     """How a value is made; nothing for what is read."""
     match flow.values[name]:
         case Map(formula, _, where):
-            return plain(formula) + _shown(where != true)
+            return plain(cast(Formula, formula)) + _shown(where != true)
         case Contract(operands, axes):
             return _sum_over(_summed(flow, operands, axes)) + " * ".join(operands)
         case LogSumExp((operand, *others), over, _, where):

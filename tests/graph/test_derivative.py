@@ -129,7 +129,7 @@ def inputs_of(flow: Dataflow) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     tensors |= {tensor.name: random(4) for tensor in flow.spec.by_head}
     numbers = {param.name: random() for param in flow.spec.params} | {"keep": torch.tensor(True)}
     if flow.spec.dropout:  # a quarter of the weights
-        tensors["dropout_seed"] = torch.tensor([2**40 + 7])
+        tensors["dropout_seed"] = torch.tensor(2**40 + 7)
         numbers |= {"has_dropout_seed": torch.tensor(True), "dropout_factor": torch.tensor(4 / 3)}
         numbers["dropout_cutoff"] = torch.tensor(-(2**30))
     return tensors, {"scale": random()} | numbers

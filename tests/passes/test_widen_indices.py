@@ -13,7 +13,7 @@ HEAD = "name: sample\nheads: 2\nhead_dim: 16\n"
 
 
 def masked_formula(mask: str) -> Formula:
-    (kernel,) = lower_spec(parse_spec(f"{HEAD}mask: {mask}\n")).kernels
+    kernel, *_ = lower_spec(parse_spec(f"{HEAD}mask: {mask}\n")).kernels
     lets = [
         let
         for stmt in kernel.body
