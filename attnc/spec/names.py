@@ -79,7 +79,7 @@ def _declared_problem(name: str) -> str | None:
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
         rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
-        rf"|(?:d|minus_d|grad|slope_of|backward)_\w+|finite_lse"
+        rf"|(?:d|minus_d|grad|slope_of|backward)_\w+|finite_lse\w*"
         rf"|(?:q|k|v|out|ungated|lse|head_gate|sink)_{_OF_TENSOR}|\w+_(?:visible|tensor)|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 
