@@ -172,8 +172,12 @@ def test_target_reports_what_the_machine_code_costs(
 ) -> None:
     assert main(["compile", "good.yaml", "--target", "sm_80,gfx942", "--json"]) == 0
     reports = json.loads(capsys.readouterr().out)["compiled"][0]["targets"]
-    assert [one["target"] for one in reports] == ["sm_80", "gfx942"]
-    assert all(one["fits"] and one["registers"] > 0 and one["loops"] for one in reports)
+    kernels = ("forward", "backward_rows", "backward_q", "backward_kv")
+    assert {(one["target"], one["kernel"]) for one in reports} == {
+        (target, kernel) for target in ("sm_80", "gfx942") for kernel in kernels
+    }
+    assert all(one["fits"] and one["registers"] > 0 for one in reports)
+    assert [one["kernel"] for one in reports if not one["loops"]] == 2 * ["backward_rows"]
 
 
 @pytest.mark.parametrize(
