@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import sympy
-from sympy import Expr, Integer
-
 from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
+from attnc.codegen.counting import Counting, count_tiles
 from attnc.codegen.lines import Line, arange, by_words, comment, position, tidy, where_a_tile_stands
 from attnc.codegen.value_text import ValueText
-from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Piece, Program, Start, Stmt, Store
+from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Program, Rounds, Start, Stmt, Store
 from attnc.ir.rebuild import reads_of
-from attnc.symbols import names_in, value_symbol
+from attnc.symbols import names_in
 
 NUMBERS = ("i32", "f32")
 CONSTANTS = {"sign": ": -1 or 1; 0 where only the device knows it", "switch": ""}
@@ -204,27 +202,40 @@ class _View:
     def _loop(self, loop: Loop) -> Iterator[Line]:
         loads = [let for let in loop.body if isinstance(let.value, Load)]
         setup = [line for let in loads for line in self._setup(let)]
-        before, head, hop = self._ranges_of(loop.pieces)
-        walk = Line("block", head, "", (*hop, *self._visit(loop)))
+        counting = count_tiles(loop, self.text)
+        body = (*counting.hop, *self._visit(loop))
         if loop.rounds is None:
             yield from setup
             yield Line("blank")
             yield from comment(loop.note)
-            yield from (*before, walk)
+            yield from (*counting.before, Line("block", counting.head, "", body))
         else:
-            own = {loop.rounds.index.name, *(let.name for let in loop.rounds.lets)}
-            lines = [line for let in loop.rounds.lets for line in self._in_round(let)]
-            lets, still = by_words(lines, own, own)
-            inside, outside = by_words([*setup, *before], own)
-            self.written -= {line.text.partition(" = ")[0] for line in (*lets, *inside)}
-            yield from (*still, *outside)
-            yield Line("blank")
-            yield from comment(loop.note)
-            rounds = (
-                f"for {loop.rounds.index} in range(0, {self.text.over(loop.rounds.count, ())}):"
-            )
-            yield Line("block", rounds, "", (*lets, *inside, walk))
+            yield from self._in_rounds(loop.rounds, loop.note, counting, setup, body)
         yield Line("blank")
+
+    def _in_rounds(
+        self,
+        rounds: Rounds,
+        note: str,
+        counting: Counting,
+        setup: list[Line],
+        body: tuple[Line, ...],
+    ) -> Iterator[Line]:
+        """A loop over rounds, or the one that is joined with them."""
+        own = {rounds.index.name, *(let.name for let in rounds.lets)}
+        lines = [line for let in rounds.lets for line in self._in_round(let)]
+        lets, still = by_words(lines, own, own)
+        inside, outside = by_words([*setup, *counting.before], own)
+        self.written -= {line.text.partition(" = ")[0] for line in (*lets, *inside)}
+        yield from (*still, *outside)
+        yield Line("blank")
+        yield from comment(note)
+        if rounds.joined:
+            yield Line("block", counting.head, "", (*counting.turn, *lets, *inside, *body))
+        else:
+            walk = Line("block", counting.head, "", body)
+            head = f"for {rounds.index} in range(0, {self.text.over(rounds.count, ())}):"
+            yield Line("block", head, "", (*lets, *inside, walk))
 
     def _in_round(self, let: Let) -> Iterator[Line]:
         """A value of a round, and where a tile stands whose first position it is."""
@@ -243,34 +254,3 @@ class _View:
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
         yield from where_a_tile_stands(self.kernel.axis(loop.axis), body)
         yield from body
-
-    def _ranges_of(self, pieces: tuple[Piece, ...]) -> tuple[list[Line], str, list[Line]]:
-        """One range, or several run as one: a step is mapped to the tile of its piece.
-
-        Returns: lines before the loop, the loop's head, the first lines of its body.
-        """
-        if len(pieces) == 1:
-            start, stop = (self.text.over(end, ()) for end in (pieces[0].start, pieces[0].stop))
-            return [], f"for tile in range({start}, {stop}):", []
-        setup: list[Line] = []
-        total: Expr = Integer(0)
-        tiles: list[tuple[str, str]] = []
-        step = value_symbol("step", "i32")
-        for i, piece in enumerate(pieces):
-            tiles.append((self._counter(step + piece.start - total), f"steps_{i + 1}"))
-            length = sympy.Max(piece.stop - piece.start, 0, evaluate=False)
-            setup.append(Line("line", f"steps_{i + 1} = {self._counter(total + length)}"))
-            total = value_symbol(f"steps_{i + 1}", "i32")
-        tile = tiles[-1][0]
-        for text, end in reversed(tiles[:-1]):
-            tile = (
-                f"{text} if step < {end} else ({tile})"
-                if " if " in tile
-                else f"{text} if step < {end} else {tile}"
-            )
-        return setup, f"for step in range(0, {tiles[-1][1]}):", [Line("line", f"tile = {tile}")]
-
-    def _counter(self, formula: Expr) -> str:
-        """A number of tiles, 32-bit as every loop variable: `tile` is one name in all loops."""
-        text = self.text.over(formula, ())
-        return f"tl.cast({text}, tl.int32)" if self.text.is_long(formula) else text

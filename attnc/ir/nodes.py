@@ -177,12 +177,15 @@ class Update(Node):
 class Rounds(Node):
     """Walk the tiles once for each index = 0 .. count - 1; `lets` are what each round begins with.
 
-    What is reduced or carried starts before the first round and runs through all of them.
+    What is reduced or carried starts before the first round and runs through all of them.  Joined
+    rounds are counted by one loop together with their tiles: every round has the same ones, and
+    begins with nothing but numbers.
     """
 
     index: Symbol
     count: Expr
     lets: tuple[Let, ...]
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

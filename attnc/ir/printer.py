@@ -170,7 +170,8 @@ def _loop(node: Loop) -> Iterator[str]:
 
 @_lines.register
 def _rounds(node: Rounds) -> Iterator[str]:
-    yield f"rounds {node.index} < {formula_text(node.count)}"
+    joined = ", joined" if node.joined else ""
+    yield f"rounds {node.index} < {formula_text(node.count)}{joined}"
     yield from _nested(node.lets)
 
 

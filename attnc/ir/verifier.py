@@ -25,6 +25,7 @@ from attnc.ir.nodes import (
     Loop,
     Node,
     Pick,
+    Piece,
     Program,
     Reduce,
     Rounds,
@@ -206,6 +207,7 @@ class _Checker:
             self._rounds(loop.rounds)
         for piece in loop.pieces:
             self._fits(piece)
+            self._is_of_all_rounds(piece, loop.rounds)
             if self._axes("a loop's range", piece.start, piece.stop):
                 raise IRError(f"the range of the loop over {loop.axis} varies within a tile")
         was_open = set(self.open_axes)
@@ -225,6 +227,13 @@ class _Checker:
         self._bind(str(rounds.index), NOWHERE)
         for let in rounds.lets:
             self._statement(let)
+
+    def _is_of_all_rounds(self, piece: Piece, rounds: Rounds | None) -> None:
+        if rounds is None or not rounds.joined:
+            return
+        own = {str(rounds.index), *(let.name for let in rounds.lets)}
+        if names_in(piece.start, piece.stop) & own:
+            raise IRError(f"joined rounds of {rounds.index} have different tiles")
 
     def _reductions(self, loop: Loop) -> dict[str, Axes]:
         results: dict[str, Axes] = {}

@@ -10,6 +10,7 @@ from attnc.passes.exp_to_exp2 import ExpToExp2
 from attnc.passes.fold_scales import FoldScales
 from attnc.passes.hide_multiples import HideMultiples
 from attnc.passes.hoist_invariants import HoistInvariants
+from attnc.passes.join_rounds import JoinRounds
 from attnc.passes.lower_reductions import LowerReductions
 from attnc.passes.pipeline import Pipeline
 from attnc.passes.split_axis import SplitAxis
@@ -32,6 +33,7 @@ PIPELINE = Pipeline(
         UnfoldFloors(),  # after the ranges, which understand blocks as they are written
         LowerReductions(),  # selects, carried values, dots
         HoistInvariants(),  # once formulas stand in the loops that evaluate them
+        JoinRounds(),  # once nothing more is moved into rounds
         HideMultiples(),  # once every scalar has its formula
         WidenIndices(),  # integers that may pass 2**31
         CountWithinTiles(),  # once nothing asks any more what a guard says of an index

@@ -17,6 +17,7 @@ from attnc.ir.nodes import (
     Level,
     Load,
     Piece,
+    Rounds,
     Start,
     Store,
     Update,
@@ -133,3 +134,12 @@ def test_refuses_a_sum_onto_another_shape() -> None:
 def test_refuses_declared_reductions_in_a_ready_kernel() -> None:
     with pytest.raises(IRError, match="cannot stand in a ready kernel"):
         verify(kernel(), Level.READY)
+
+
+def test_joined_rounds_have_the_same_tiles() -> None:
+    member = Symbol("member", integer=True)
+    rounds = Rounds(member, Integer(4), (), joined=True)
+    whole = with_loop(rounds=rounds)
+    verify(whole, Level.STREAMED)
+    with pytest.raises(IRError, match="joined rounds of member have different tiles"):
+        verify(with_loop(rounds=rounds, pieces=(Piece(Integer(0), member),)), Level.STREAMED)
