@@ -39,6 +39,7 @@ _CALLS: dict[type[Expr], str] = {
     sympy.log: "log",
     sympy.tanh: "tanh",
     symbols.sigmoid: "sigmoid",
+    symbols.Anchor: "finite",
     symbols.Random: "random",
     symbols.Where: "where",
 }

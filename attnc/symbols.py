@@ -166,6 +166,19 @@ class Random(OwnFunction):
     is_integer = True
 
 
+class Anchor(OwnFunction):
+    """x, but 0 where x is -inf.
+
+    What exponents of an empty row are taken against; and the logarithm of a weight of 0.
+    """
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> Expr:
+        return sympy.S.One
+
+
 def nonzero(x: Expr) -> Boolean:
     """The condition x != 0."""
     return cast(Boolean, sympy.Ne(x, 0))

@@ -1,7 +1,8 @@
-"""What the launcher of the backward makes, and how it puts gradients together, as values."""
+"""What launchers make, and how that of the backward puts gradients together, as values."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sympy import Expr
@@ -38,7 +39,9 @@ class ResultView:
     shape: str
     dtype: str  # empty: that of q
     blank: bool = False  # all 0 at first
-    declared: bool = True  # the call returns it, if the forward makes it; else it is kept
+    optional: bool = False  # made only where a gradient wants it
+    declared: bool = False  # the call returns it
+    has_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,29 @@ def view_result(interface: Interface, buffer: Buffer) -> ResultView:
         dtype = f"{own.operand}.dtype"
     shape = f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
     blank = own is not None and own.blank
-    return ResultView(buffer.name, shape, dtype, blank, not buffer.optional)
+    declared = buffer.name in ("out", *interface.outputs)
+    has_gradient = declared and buffer.name not in interface.without_gradient
+    return ResultView(buffer.name, shape, dtype, blank, buffer.optional, declared, has_gradient)
+
+
+def view_results(
+    interface: Interface, forward: Sequence[Kernel], backward: Sequence[Kernel]
+) -> tuple[tuple[ResultView, ...], tuple[ResultView, ...]]:
+    """What the operator returns, and what stays among the kernels of the forward."""
+    made = {b.name: view_result(interface, b) for kernel in forward for b in written_by(kernel)}
+    declared = tuple(made.pop(name) for name in ("out", *interface.outputs))
+    kept = tuple(made.pop(name) for name in [*made] if name in read_by(backward))
+    return (*declared, *kept), tuple(made.values())
+
+
+def written_by(kernel: Kernel) -> list[Buffer]:
+    """The tensors that a kernel writes."""
+    return [buffer for buffer in kernel.buffers if buffer.role == "output"]
+
+
+def read_by(kernels: Iterable[Kernel]) -> set[str]:
+    """The names of the tensors that kernels read."""
+    return {b.name for kernel in kernels for b in kernel.buffers if b.role == "input"}
 
 
 def size_text(size: Expr) -> str:

@@ -39,6 +39,7 @@ class KernelView:
     unspecialised: tuple[str, ...]  # scalars whose value must not compile a kernel of its own
     lines: tuple[Line, ...]
     helpers: tuple[str, ...]
+    element: str  # a pointer to elements of the dtype of q
 
 
 def view_kernel(kernel: Kernel, program: Program) -> KernelView:
@@ -73,6 +74,7 @@ class _View:
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
             lines=tuple(tidy(lines)),
             helpers=helpers,
+            element=next(f"{b.name}_ptr" for b in self.kernel.buffers if b.dtype == "element"),
         )
 
     def _constants(self) -> tuple[tuple[str, str], ...]:

@@ -16,10 +16,13 @@ from attnc.codegen.gradient_view import (
     PartView,
     ResultView,
     places_helpers,
+    read_by,
     size_text,
     view_gradients,
     view_part,
     view_result,
+    view_results,
+    written_by,
 )
 from attnc.codegen.header import header_lines, path_text, spec_lines
 from attnc.codegen.kernel_view import KernelView, view_kernel
@@ -94,7 +97,7 @@ class ModuleView:
     version: str
     header: tuple[str, ...]
     spec: tuple[str, ...]
-    forward: LaunchView
+    forward: tuple[LaunchView, ...]
     backward: tuple[LaunchView, ...]
     helpers: tuple[str, ...]  # functions that the kernels call
     tensors: tuple[TensorView, ...]
@@ -105,7 +108,8 @@ class ModuleView:
     scalars: tuple[str, ...]  # float params and scale: each a number or a 0-d tensor
     operands: tuple[str, ...]  # of the operator, tensors or scalars
     dense_arguments: tuple[str, ...]
-    results: tuple[ResultView, ...]  # of the forward
+    results: tuple[ResultView, ...]  # of the forward: outputs in the spec's order, what is kept
+    passed_on: tuple[ResultView, ...]  # what one kernel of the forward makes for another alone
     kept: tuple[ResultView, ...]  # those that only the backward reads
     saved: tuple[str, ...]  # those that the backward reads
     cotangents: tuple[str, ...]  # gradients of what the call returns
@@ -130,13 +134,13 @@ class ModuleView:
 def view_module(program: Program) -> ModuleView:
     """Collect what the templates print."""
     interface = program.interface
-    forward, *backward = program.kernels
+    forward = [kernel for kernel in program.kernels if kernel.name.startswith("forward")]
+    backward = program.kernels[len(forward) :]
     launches = [_launch(kernel, program) for kernel in program.kernels]
-    made = [view_result(interface, b) for kernel in backward for b in _written(kernel)]
+    made = [view_result(interface, b) for kernel in backward for b in written_by(kernel)]
     scale, divisors = interface.scale, _divisors(interface)
-    results = [view_result(interface, b) for b in _written(forward)]
-    results.sort(key=lambda result: not result.declared)
-    read = {b.name for kernel in backward for b in kernel.buffers if b.role == "input"}
+    results, passed_on = view_results(interface, forward, backward)
+    read = read_by(backward)
     tensors = view_tensors(interface, program)
     floats = [p.name for p in interface.params if p.kind == "float"]
     names = ("q", "k", "v", *(tensor.name for tensor in tensors))
@@ -147,8 +151,8 @@ def view_module(program: Program) -> ModuleView:
         version=__version__,
         header=header_lines(program),
         spec=spec_lines(interface),
-        forward=launches[0],
-        backward=tuple(launches[1:]),
+        forward=tuple(launches[: len(forward)]),
+        backward=tuple(launches[len(forward) :]),
         helpers=tuple(sorted({name for one in launches for name in one.kernel.helpers})),
         tensors=tensors,
         params=view_params(interface),
@@ -158,10 +162,11 @@ def view_module(program: Program) -> ModuleView:
         scalars=(*floats, "scale"),
         operands=(*names, *seeds, *floats, "scale"),
         dense_arguments=(*names, *seeds, *(p.name for p in interface.params), *shares, "scale"),
-        results=tuple(results),
+        results=results,
+        passed_on=passed_on,
         kept=tuple(result for result in results if not result.declared),
         saved=tuple(result.name for result in results if result.name in read),
-        cotangents=tuple(f"grad_{result.name}" for result in results if result.declared),
+        cotangents=tuple(f"grad_{result.name}" for result in results if result.has_gradient),
         constant=tuple(name for name in varying(interface, tensors) if name not in moved),
         gradients=view_gradients(interface),
         between=tuple(one for one in made if not one.name.startswith("grad_")),
@@ -182,7 +187,7 @@ def view_module(program: Program) -> ModuleView:
 
 
 def _launch(kernel: Kernel, program: Program) -> LaunchView:
-    written = [buffer.name for buffer in _written(kernel)]
+    written = [buffer.name for buffer in written_by(kernel)]
     gradients = program.interface.gradients
     serves = dict.fromkeys(g.operand for g in gradients if {g.buffer, *g.reads} & set(written))
     return LaunchView(
@@ -205,10 +210,6 @@ def _size_words(dim: GridDim) -> str:
         return f"{word} {{{dim.extent}}}"
     length = LENGTHS[str(dim.index)]
     return f"{length} {{{length}}}"
-
-
-def _written(kernel: Kernel) -> list[Buffer]:
-    return [buffer for buffer in kernel.buffers if buffer.role == "output"]
 
 
 def _divisors(interface: Interface) -> list[Expr]:

@@ -13,7 +13,16 @@ from math import prod
 import sympy
 from sympy import Basic, Function
 
-from attnc.graph.operations import Contract, Dataflow, Gather, Input, LogSumExp, Map, Scatter
+from attnc.graph.operations import (
+    Contract,
+    Dataflow,
+    Gather,
+    Input,
+    Largest,
+    LogSumExp,
+    Map,
+    Scatter,
+)
 
 MATRIX_FLOPS = 0.6 * 989e12  # a second, 16-bit products
 MAP_FLOPS = 0.6 * 67e12  # a second, float32 arithmetic
@@ -87,6 +96,8 @@ def _seconds(flow: Dataflow, name: str) -> float:
     match operation:
         case Input() | Gather() | Scatter():
             return 0.0
+        case Largest(operand):
+            return elements(flow, operand) / MAP_FLOPS
         case Contract(operands):
             axes = {axis for operand in operands for axis in flow.values[operand].axes}
             return 2 * len(operands) / 2 * prod(extent[axis] for axis in axes) / MATRIX_FLOPS

@@ -13,7 +13,7 @@ from typing import cast
 import networkx as nx
 from sympy import true
 
-from attnc.graph.operations import AXES, Contract, Dataflow, LogSumExp, Map, Scatter
+from attnc.graph.operations import AXES, Contract, Dataflow, Largest, LogSumExp, Map, Scatter
 from attnc.notation import plain
 from attnc.symbols import Formula
 
@@ -53,6 +53,8 @@ def _text(flow: Dataflow, name: str) -> str:
         case LogSumExp((operand, *others), over, _, where):
             text = f"log of {_sum_over([over])}exp({operand}){_shown(where != true)}"
             return text + "".join(f", and of exp({other})" for other in others)
+        case Largest(operand, over, _, where):
+            return f"largest {operand} over {SPOKEN[over]}{_shown(where != true)}"
         case Scatter(tensor, parts):
             reads = (
                 f"{value} where {tensor}[{', '.join(map(plain, indices))}] is read"

@@ -27,6 +27,7 @@ from attnc.graph.operations import (
     Dataflow,
     Gather,
     Input,
+    Largest,
     LogSumExp,
     Map,
     Operation,
@@ -48,6 +49,8 @@ def differentiate(flow: Dataflow) -> Dataflow:
     leaves = _leaves(flow)
     reverse = _Reverse(flow, leaves)
     for output, value in flow.outputs.items():
+        if isinstance(flow.values[value], Largest):
+            continue
         operation = Input(f"grad_{output}", flow.values[value].axes, _dtype(output))
         reverse.reaches(
             value, Map(value_symbol(reverse.table.add(f"grad_{output}", operation)), operation.axes)
@@ -125,7 +128,7 @@ class _Reverse:
             return self._add(f"d_{name}", replace(maps[0], formula=total))
         parts = [self._add(f"d_{name}_part", operation) for operation in operations]
         whole = sympy.Add(*(value_symbol(part) for part in parts))
-        return self._add(f"d_{name}", Map(whole, self.table.axes(parts[0])))
+        return self._add(f"d_{name}", Map(whole, operations[0].axes))
 
     def _scattered(self, tensor: str, operations: list[Operation]) -> Scatter:
         """The gradient of a tensor that is read at several places: in step at its own indices."""
@@ -145,7 +148,10 @@ class _Reverse:
             known = str(operation.formula)
             if isinstance(operation.formula, Symbol) and known in self.table.values:
                 return known
-        return self.table.add(name, reassociate(operation, self.table.values))
+        made = reassociate(operation, self.table.values)
+        if isinstance(made, Contract):
+            made = self._product(made.operands, made.axes)
+        return self.table.add(name, made)
 
     # ------------------------------------------------------------ the rules
 
@@ -163,14 +169,20 @@ class _Reverse:
                 self._log_sum_exp(name, lse, cotangent)
             case Input() | Gather() as read:
                 self._read(read, cotangent)
-            case Scatter():
-                raise AssertionError("a forward value scatters nothing")
+            case Largest() | Scatter():
+                raise AssertionError(f"{name} has no gradient")
 
     def _contract(self, contract: Contract, cotangent: str) -> None:
         for i, operand in enumerate(contract.operands):
             if operand in self.moving:
-                rest = (*contract.operands[:i], *contract.operands[i + 1 :])
-                self.reaches(operand, Contract((cotangent, *rest), self.table.axes(operand)))
+                rest = (cotangent, *contract.operands[:i], *contract.operands[i + 1 :])
+                self.reaches(operand, self._product(rest, self.table.axes(operand)))
+
+    def _product(self, operands: tuple[str, ...], axes: tuple[str, ...]) -> Operation:
+        """A contraction; a map where nothing is summed."""
+        if {axis for operand in operands for axis in self.table.axes(operand)} <= set(axes):
+            return Map(sympy.Mul(*map(value_symbol, operands)), axes)
+        return Contract(operands, axes)
 
     def _map(self, name: str, map_: Map, cotangent: str) -> None:
         formula = cast(Expr, map_.formula)
@@ -192,12 +204,25 @@ class _Reverse:
             return
         coefficient, rest = slope.as_coeff_Mul()
         weights = () if rest == 1 else (self._weights(operand, rest, map_),)
-        total = Contract((cotangent, *weights), axes)
-        if coefficient == 1:
-            reaches(operand, total)
-        else:
-            summed = self._add(f"d_{operand}_sum", total)
-            reaches(operand, Map(coefficient * value_symbol(summed), axes))
+        for total in self._totals(cotangent, weights, axes):
+            if coefficient == 1:
+                reaches(operand, total)
+            else:
+                summed = self._add(f"d_{operand}_sum", total)
+                reaches(operand, Map(coefficient * value_symbol(summed), axes))
+
+    def _totals(
+        self, cotangent: str, weights: tuple[str, ...], axes: tuple[str, ...]
+    ) -> list[Contract]:
+        """The sum of a product; of each term of the cotangent, where one of these sums exists."""
+        made = self.table.values[cotangent]
+        terms = sympy.Add.make_args(cast(Expr, made.formula)) if isinstance(made, Map) else ()
+        whole = Contract((cotangent, *weights), axes)
+        if len(terms) > 1 and all(str(term) in self.table.values for term in terms):
+            each = [Contract((str(term), *weights), axes) for term in terms]
+            if any(reassociate(one, self.table.values) != one for one in each):
+                return each
+        return [whole]
 
     def _weights(self, operand: str, slope: Expr, map_: Map) -> str:
         """The slope as a value, hidden where the map is."""

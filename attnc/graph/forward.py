@@ -17,6 +17,7 @@ from attnc.graph.operations import (
     Dataflow,
     Gather,
     Input,
+    Largest,
     LogSumExp,
     Map,
     Operation,
@@ -70,7 +71,8 @@ def build_dataflow(spec: AttentionSpec) -> Dataflow:
     p = build.add("p", Map(weights, AXES[:5], mask))
     weighted = "ungated" if spec.head_gate else "out"
     out = build.add(weighted, Contract((build.dropped(p, mask), v), ("b", "g", "r", "q", "e")))
-    outputs = {"out": build.gated(out)} | {name: lse for name in spec.outputs}
+    extra = {name: build.output(name, logits, lse, p, mask) for name in spec.outputs}
+    outputs = {"out": build.gated(out)} | extra
     flow = Dataflow(spec, build.values, outputs)
     return replace(flow, kernels=group_results(flow))
 
@@ -141,6 +143,31 @@ class _Builder:
         product = symbols.Where(symbols.nonzero(gate), symbols.value_symbol(out) * gate, Integer(0))
         return self.add("out", Map(product, self.values[out].axes))
 
+    def output(self, name: str, logits: str, lse: str, p: str, mask: Boolean) -> str:
+        """An extra output, from the scores and the weights."""
+        rows = AXES[:4]
+        match name:
+            case "max_score":
+                return self.add(name, Largest(logits, "k", rows, mask))
+            case "entropy":
+                surprise = Map(-_log_weight(logits, lse), AXES[:5], mask)
+                operands = (p, self.add("surprise", surprise))
+                of_keys = "entropy_of_keys" if self.spec.sink else name
+                return self._with_sink(self.add(of_keys, Contract(operands, rows)), lse)
+            case "key_mass":
+                return self.add(name, Contract((p,), ("b", "g", "r", "k")))
+            case _:
+                return lse
+
+    def _with_sink(self, entropy: str, lse: str) -> str:
+        """The entropy with the sink's term, where there is one."""
+        for sink in self.sinks():
+            share = exp(symbols.value_symbol(sink) - symbols.value_symbol(lse))
+            p = self.add(f"p_{sink}", Map(share, AXES[:4]))
+            term = symbols.value_symbol(p) * _log_weight(sink, lse)
+            entropy = self.add("entropy", Map(symbols.value_symbol(entropy) - term, AXES[:4]))
+        return entropy
+
     def sinks(self) -> tuple[str, ...]:
         """What joins the softmax beside the keys."""
         return (self.add("sink", Input("sink", ("g", "r"), "f32")),) if self.spec.sink else ()
@@ -189,6 +216,11 @@ class _Builder:
 def _if_seeded(formula: Expr) -> Expr:
     """A factor of the weights; 1 in a call without a seed, where it costs nothing."""
     return symbols.Where(symbols.switch_of("dropout_seed"), formula, Float(1))
+
+
+def _log_weight(logits: str, lse: str) -> Expr:
+    """The logarithm of a weight; 0 where the weight is 0, since 0 log 0 is."""
+    return symbols.Anchor(symbols.value_symbol(logits) - symbols.value_symbol(lse))
 
 
 def _depth(formula: Basic) -> int:

@@ -16,7 +16,7 @@ import networkx as nx
 from attnc.graph.derivative import differentiate
 from attnc.graph.kernels import group_results, phases_of
 from attnc.graph.landings import HEAD_KEYS, KEYS, ROWS, TILE, Landing, landings
-from attnc.graph.operations import FEATURE_AXES, Dataflow, Input, KernelGraph
+from attnc.graph.operations import FEATURE_AXES, Contract, Dataflow, Input, KernelGraph
 from attnc.graph.recompute import choose_kept
 
 SHARED = (("backward_q", ROWS), ("backward_kv", KEYS), ("backward_keys", HEAD_KEYS))
@@ -33,10 +33,10 @@ def group_gradients(flow: Dataflow) -> Dataflow:
     cotangents = _cotangents(flow, graph)
     rows = {name: name for name in cotangents if _is_row_value(flow, graph, name)}
     found = landings(flow)
-    kernels = [_kernel(flow, "backward_rows", ROWS, rows)]
+    kernels = [_kernel(flow, "backward_rows", ROWS, rows, {*flow.kept})]
     for name, grid in SHARED:
         results = {one.buffer: one.value for one in found if one.grid == grid}
-        kernels += [_kernel(flow, name, grid, results)] if results else []
+        kernels += [_kernel(flow, name, grid, results, {*flow.kept, *rows})] if results else []
     shared = {grid for _, grid in SHARED}
     kernels += [_own_kernel(one) for one in found if one.grid not in shared]
     return replace(flow, kernels=group_results(flow), backward=tuple(kernels))
@@ -67,24 +67,31 @@ def _is_row_value(flow: Dataflow, graph: nx.DiGraph, name: str) -> bool:
 
 
 def _kernel(
-    flow: Dataflow, name: str, grid: tuple[str, ...], results: dict[str, str]
+    flow: Dataflow, name: str, grid: tuple[str, ...], results: dict[str, str], made: set[str]
 ) -> KernelGraph:
-    """A kernel, with what it reduces on the way from tiles to its results."""
+    """A kernel, with what it reduces on the way from tiles to its results.
+
+    made: values that are read where they lie.
+    """
     graph = flow.graph()
-    made_before = {value for value in flow.values if _is_row_value(flow, graph, value)}
+    graph.remove_edges_from([*graph.in_edges(made)])
+    tiles = {value for value in flow.values if TILE <= set(flow.values[value].axes)}
+    later = {*_cotangents(flow, flow.graph())}
+    behind = set[str]().union(*(nx.ancestors(graph, result) for result in results.values()))
+    sums = {value for value in behind & later if _sums_positions(flow, value)}
     on_the_way = {
         value
-        for result in results.values()
-        for value in nx.ancestors(graph, result) - made_before
-        if not TILE <= set(flow.values[value].axes) and _reads_tiles(flow, graph, value)
+        for value in (behind & later) - tiles - made
+        if {value, *nx.ancestors(graph, value)} & (tiles | sums)
     }
     names = [v for v in flow.values if v in on_the_way or v in results.values()]
     return KernelGraph(name, grid, phases_of(flow, names), tuple(results.items()))
 
 
-def _reads_tiles(flow: Dataflow, graph: nx.DiGraph, name: str) -> bool:
-    """Whether a value is made of cotangents of tiles."""
-    return any(
-        TILE <= set(flow.values[other].axes) and other in _cotangents(flow, graph)
-        for other in nx.ancestors(graph, name)
-    )
+def _sums_positions(flow: Dataflow, name: str) -> bool:
+    """Whether a value is a sum over more than features."""
+    operation = flow.values[name]
+    if not isinstance(operation, Contract):
+        return False
+    read = {axis for operand in operation.operands for axis in flow.values[operand].axes}
+    return bool(read - set(operation.axes) - FEATURE_AXES)

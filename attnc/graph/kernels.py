@@ -4,8 +4,8 @@ A result owns its grid: its axes without the feature axes.  The tile values that
 inside, and the axes that remain are its loops.  Results of equal grid share a kernel; a result that
 reads another of the same kernel opens a new phase.  Every element has one owner: no atomics.
 
-Forward, one grid holds all results.  With several, merging must also keep the kernels acyclic, and
-nothing here checks that yet.
+Forward, the rows' results come first.  What is summed over the queries (key_mass) reads lse, which
+the rows' kernel then writes; nothing of the rows reads a sum over the queries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from attnc.graph.operations import (
     Contract,
     Dataflow,
     KernelGraph,
+    Largest,
     LogSumExp,
 )
 
@@ -29,8 +30,15 @@ def group_results(flow: Dataflow) -> tuple[KernelGraph, ...]:
     for name in results:
         by_grid.setdefault(_grid(flow, name), []).append(name)
     written = {**flow.outputs, **{name: name for name in flow.kept}}
+    if len(by_grid) > 1:
+        written |= {name: name for name in results if isinstance(flow.values[name], LogSumExp)}
     return tuple(
-        KernelGraph("forward", grid, phases_of(flow, names), tuple(written.items()))
+        KernelGraph(
+            "forward" if "q" in grid else "forward_keys",
+            grid,
+            phases_of(flow, names),
+            tuple((buffer, name) for buffer, name in written.items() if name in names),
+        )
         for grid, names in by_grid.items()
     )
 
@@ -50,7 +58,7 @@ def _results(flow: Dataflow) -> list[str]:
 def _reduces_keys(flow: Dataflow, name: str) -> bool:
     """Whether a value is a reduction over the columns of the score tile."""
     operation = flow.values[name]
-    if isinstance(operation, LogSumExp):
+    if isinstance(operation, LogSumExp | Largest):
         return True
     if not isinstance(operation, Contract):
         return False

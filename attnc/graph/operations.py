@@ -74,6 +74,19 @@ class LogSumExp:
 
 
 @dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest operand over `over` where `where` holds; -inf where it never does.
+
+    It has no gradient.
+    """
+
+    operand: str
+    over: str
+    axes: tuple[str, ...]
+    where: Boolean = true
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
     """A tensor's gradient: elements of values added where the tensor was read at these indices.
 
@@ -85,7 +98,7 @@ class Scatter:
     axes: tuple[str, ...] = ()  # none: its dimensions are the tensor's own
 
 
-Operation = Input | Gather | Contract | Map | LogSumExp | Scatter
+Operation = Input | Gather | Contract | Map | LogSumExp | Largest | Scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,8 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
             formulas = (formula, where)
         case LogSumExp(operands, _, _, where):
             formulas = (*(Symbol(operand) for operand in operands), where)
+        case Largest(operand, _, _, where):
+            formulas = (Symbol(operand), where)
         case Scatter(_, parts):
             formulas = tuple(part for name, indices in parts for part in (Symbol(name), *indices))
     names = (name for formula in formulas for name in sorted(names_in(formula)) if name in values)

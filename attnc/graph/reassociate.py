@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from sympy import Mul, Symbol, true
+from sympy import Add, Integer, Mul, Symbol, exp, true
 from sympy.logic.boolalg import Boolean
 
-from attnc.graph.operations import Contract, Map, Operation
+from attnc.graph.operations import Contract, LogSumExp, Map, Operation
+from attnc.symbols import value_symbol
 
 Values = Mapping[str, Operation]
 
@@ -29,6 +30,8 @@ def reassociate(operation: Operation, values: Values) -> Operation:
     product = _Product.of(operation, values)
     if not product.opened:
         return operation
+    if (total := _of_weights(product.factors, operation.axes, values)) is not None:
+        return total
     for name, value in values.items():
         if isinstance(value, Contract) and name not in product.opened | {*operation.operands}:
             rest = _less(product.factors, _Product.of(value, values).factors)
@@ -44,6 +47,28 @@ def _closed(factors: tuple[str, ...], opened: set[str], values: Values) -> tuple
         if isinstance(values[name], Map) and rest is not None:
             factors = (*rest, name)
     return factors
+
+
+def _of_weights(factors: list[str], axes: tuple[str, ...], values: Values) -> Operation | None:
+    """A sum of weights alone: 1 less the shares of the sinks, whatever stands before it.
+
+    In a row without a key it may be any number: it meets weights of 0 alone.
+    """
+    for name, value in values.items():
+        if not isinstance(value, LogSumExp) or set(value.axes) != set(axes):
+            continue
+        first, *sinks = (
+            exp(value_symbol(operand) - value_symbol(name)) for operand in value.operands
+        )
+        by_formula = {op.formula: v for v, op in values.items() if isinstance(op, Map)}
+        weights = by_formula.get(first)
+        rest = [factor for factor in factors if factor != weights]
+        varies = {axis for factor in rest for axis in values[factor].axes}
+        if len(rest) == len(factors) - 1 and varies <= set(axes):
+            if all(sink in by_formula for sink in sinks):
+                total = Integer(1) - Add(*(value_symbol(by_formula[sink]) for sink in sinks))
+                return Map(Mul(*map(value_symbol, rest), total), axes)
+    return None
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 from sympy import Basic, Max, Min, Symbol
 from sympy.core.relational import Relational
 
-from attnc.symbols import OwnFunction
+from attnc.symbols import Anchor, OwnFunction
 from attnc.symbols import value_symbol as tile_symbol
 
 __all__ = ["Anchor", "Clamp", "Exp2", "InverseOrZero", "Log2", "Wide", "new", "old", "tile_symbol"]
@@ -23,13 +23,6 @@ class Exp2(OwnFunction):
 
 class Log2(OwnFunction):
     """log2(x), as the hardware has it; log2(0) = -inf."""
-
-    nargs = 1
-    is_real = True
-
-
-class Anchor(OwnFunction):
-    """x, but 0 where x is -inf: what exponents of an empty row are taken against."""
 
     nargs = 1
     is_real = True

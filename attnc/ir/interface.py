@@ -100,6 +100,7 @@ class Interface:
     derivation: tuple[str, ...]  # how they are made, as formulas for a reader
     schedules: tuple[ScheduleRow, ...]
     sink: bool = False
+    without_gradient: tuple[str, ...] = ()  # of the outputs
 
     @property
     def group(self) -> int:

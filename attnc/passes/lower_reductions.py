@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import sympy
 from sympy import Basic, Expr, Float, Integer, Max, S, Symbol, exp
 from sympy.logic.boolalg import BooleanTrue
 
@@ -26,7 +25,6 @@ from attnc.ir.nodes import (
     Kernel,
     Let,
     Level,
-    Load,
     Loop,
     Pick,
     Reduce,
@@ -35,8 +33,8 @@ from attnc.ir.nodes import (
     Update,
     Value,
 )
-from attnc.ir.rebuild import axes_by_name, reads_of
-from attnc.passes.elements import dot_operands, is_weighed_by, unit_of, vanishes
+from attnc.ir.rebuild import axes_by_name
+from attnc.passes.elements import dot_operands, is_weighed_by, only_for_sums, unit_of, vanishes
 from attnc.passes.products import products
 from attnc.symbols import Where, arguments, names_in, replaced
 
@@ -96,7 +94,7 @@ class _Lowering:
     zeroed: set[str] = field(default_factory=set)
 
     def loop(self) -> Loop:
-        late = self._only_for_sums()
+        late = only_for_sums(self.source, self.features, self.varies)
         for let in self.source.body:
             if let.name not in late:
                 self.body += products(self._zero_where_hidden(let), self.varies)
@@ -134,18 +132,6 @@ class _Lowering:
             "visible", Formula(reduction.where), self._pairs(reduction), "i1", reduction.note
         )
         return Symbol(str(made))
-
-    def _only_for_sums(self) -> set[str]:
-        """Loads that only a weighted sum reads, as its right operand."""
-        loads = {let.name for let in self.source.body if isinstance(let.value, Load)}
-        loads -= {name for let in self.source.body for name in reads_of(let)}
-        sums = [reduction for reduction in self.source.reductions if reduction.kind == "sum"]
-        return loads & {
-            str(factor)
-            for reduction in sums
-            for factor in sympy.Mul.make_args(reduction.element)
-            if self.varies.get(str(factor), frozenset()) & self.features
-        }
 
     def _let(
         self, name: str, value: Value, axes: tuple[str, ...], dtype: str = "f32", note: str = ""
@@ -198,7 +184,7 @@ class _Lowering:
         if reduction.follows is not None:
             anchor = self.anchors[reduction.follows]
             element = replaced(element, {tile_symbol(reduction.follows): anchor})
-            carried = carried * self._rescale(reduction, anchor)
+            carried = self._repaired(reduction, anchor)
         weights, values = dot_operands(element, self.features, self.varies)
         varying = self._axes(weights)
         tile_axes = tuple(a for a in self._pairs(reduction) if a in varying)
@@ -264,17 +250,24 @@ class _Lowering:
             self.body.append(let)
             self.late.remove(let)
 
-    def _rescale(self, reduction: Reduce, anchor: Symbol) -> Symbol:
+    def _repaired(self, reduction: Reduce, anchor: Symbol) -> Expr:
+        """What has been summed, against the new maximum.
+
+        Exponentials take the old maximum as it is, and give 0 where it is -inf; factors take it
+        anchored, so that they are finite.
+        """
         assert reduction.follows is not None and reduction.repair is not None
-        factor = replaced(
-            reduction.repair / tile_symbol(reduction.name),
-            {
-                old(reduction.follows): tile_symbol(reduction.follows),
-                new(reduction.follows): anchor,
-            },
-        )
+        leader = tile_symbol(reduction.follows)
+        raised = {old(reduction.follows): leader, new(reduction.follows): anchor}
         note = "what was summed against the old maximum"
-        return self._let("rescale", Formula(factor), self._rows(reduction), note=note)
+        rescales = {
+            power: self._let(
+                "rescale", Formula(replaced(power, raised)), self._rows(reduction), note=note
+            )
+            for power in reduction.repair.atoms(Exp2, exp)
+        }
+        rest = replaced(reduction.repair, rescales)
+        return replaced(rest, raised | {old(reduction.follows): Anchor(leader)})
 
     def _hidden_adds_nothing(self, reduction: Reduce) -> Expr:
         """The element over the selected score.

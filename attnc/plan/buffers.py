@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from sympy import Expr, Integer, Le, Lt, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
-from attnc.graph.operations import Dataflow, Gather, Input
+from attnc.graph.operations import FEATURE_AXES, Dataflow, Gather, Input, LogSumExp, Map
 from attnc.ir.nodes import BLOCK_KV, BLOCK_Q, Axis, Buffer
 from attnc.ir.position_ranges import KNOWN, Range
 from attnc.ranges import bounds
-from attnc.symbols import FloorDiv
+from attnc.symbols import Anchor, FloorDiv
 
 BATCH, HEADS = (
     Symbol("batch", integer=True, nonnegative=True),
@@ -36,6 +36,18 @@ DIMS: dict[
     "q_len": ("q", symbols.q_len, symbols.q_idx),
     "kv_len": ("k", symbols.kv_len, symbols.kv_idx),
 }
+MEANINGS = {
+    "lse": "natural log of each row's sum of exp",
+    "max_score": "the largest score that a row sees",
+    "entropy": "entropy of a row's weights, in nats",
+    "key_mass": "sum of each key's weights",
+    "grad_lse": "gradient of lse",
+    "grad_entropy": "gradient of entropy",
+    "grad_key_mass": "gradient of key_mass",
+    "d_lse": "gradient of lse, by way of out too",
+    "minus_d_lse": "what tiles subtract",
+    "finite_lse": "lse, 0 for -inf",
+}
 ALWAYS_INSIDE = {
     (symbols.b, BATCH),
     (symbols.h, HEADS),
@@ -49,6 +61,8 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
     """Every tensor that a kernel may touch, in the order of the call; it writes those named."""
     spec = flow.spec
     kept = {*flow.kept} - flow.outputs.keys()  # written where a gradient is wanted
+    if len(flow.kernels) > 1:  # and what one kernel of the forward makes for another, always
+        kept -= {name for name, value in flow.values.items() if isinstance(value, LogSumExp)}
     qk, dv = Integer(spec.head_dim_qk), Integer(spec.head_dim_v)
     rows = (BATCH, HEADS, symbols.q_len)
     keys = (BATCH, KV_HEADS, symbols.kv_len)
@@ -69,12 +83,9 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         Buffer(
             "ungated", (*by_query, "e"), (*rows, dv), "element", "output", "out before its gate"
         ),
-        Buffer("lse", by_query, rows, one, "output", "natural log of each row's sum of exp"),
+        *_numbers(flow, _forward_numbers(flow)),
         Buffer("grad_out", (*by_query, "e"), (*rows, dv), "element", "input", "gradient of out"),
-        Buffer("grad_lse", by_query, rows, one, "input", "gradient of lse"),
-        Buffer("d_lse", by_query, rows, one, "output", "gradient of lse, by way of out too"),
-        Buffer("minus_d_lse", by_query, rows, one, "output", "what tiles subtract"),
-        Buffer("finite_lse", by_query, rows, one, "output", "lse, 0 for -inf", finite=True),
+        *_numbers(flow, _backward_numbers(flow)),
         Buffer("grad_q", (*by_query, "d"), (*rows, qk), "element", "output", "gradient of q"),
         Buffer("grad_k", (*by_key, "d"), (*keys, qk), "element", "output", "gradient of k"),
         Buffer("grad_v", (*by_key, "e"), (*keys, dv), "element", "output", "gradient of v"),
@@ -87,6 +98,38 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         else replace(buffer, role="input")
         for buffer in made
     )
+
+
+def _numbers(flow: Dataflow, names: Mapping[str, str]) -> Iterator[Buffer]:
+    """What has one float32 a query or key of each head; names: of the buffer -> of the value."""
+    for name, value in names.items():
+        operation = flow.values[value]
+        axes = set(operation.axes)
+        if not FEATURE_AXES & axes and {"b", "g", "r"} < axes:
+            dim, length = ("k", symbols.kv_len) if "k" in axes else ("q", symbols.q_len)
+            finite = isinstance(operation, Map) and isinstance(operation.formula, Anchor)
+            yield Buffer(
+                name,
+                ("b", "h", dim),
+                (BATCH, HEADS, length),
+                "f32",
+                "input",
+                MEANINGS.get(name, "a number for each row"),
+                finite=finite,
+            )
+
+
+def _forward_numbers(flow: Dataflow) -> dict[str, str]:
+    """What the forward may write of these: outputs, what is kept, what its kernels pass on."""
+    sums = (name for name, operation in flow.values.items() if isinstance(operation, LogSumExp))
+    return {**flow.outputs, **{name: name for name in (*flow.kept, *sums)}}
+
+
+def _backward_numbers(flow: Dataflow) -> dict[str, str]:
+    """Gradients of outputs, and what the kernels of the backward pass on."""
+    made = (name for graph in flow.backward for _, name in graph.results)
+    cotangents = {f"grad_{name}": value for name, value in flow.outputs.items()}
+    return {**cotangents, **{name: name for name in made}}
 
 
 def _declared(name: str, shape: tuple[str | int, ...], dtype: str) -> Buffer:

@@ -40,14 +40,15 @@ from attnc.symbols import Where, value_symbol
 
 def plan_gradients(flow: Dataflow) -> tuple[Kernel, ...]:
     """The naive kernels of the backward, in order."""
-    flow = with_row_terms(flow)
+    of_rows, flow = with_row_terms(flow)
     made = frozenset(buffer for graph in flow.backward for buffer, _ in graph.results)
     stored = frozenset({*flow.kept, *(name for name in made if name in flow.values)})
     found = {one.buffer: one for one in landings(flow)}
     kernels: list[Kernel] = []
     for graph in flow.backward:
         if graph.phases:
-            kernels.append(_GradientPlan(flow, graph, stored).kernel())
+            own = of_rows if graph is flow.backward[0] else flow
+            kernels.append(SumPlan(own, graph, stored).kernel())
         else:
             kernels += [plan_pairs(flow, graph, found[name], stored) for name, _ in graph.results]
     return tuple(map(_wanted, kernels))
@@ -59,7 +60,7 @@ def _wanted(kernel: Kernel) -> Kernel:
     return prune(replace(kernel, body=tuple(map_stmt(stmt, change) for stmt in kernel.body)))
 
 
-class _GradientPlan:
+class SumPlan:
     """One kernel: the tile it holds, what it sums while it walks the other axis, what it stores."""
 
     def __init__(self, flow: Dataflow, graph: KernelGraph, stored: frozenset[str]) -> None:

@@ -11,7 +11,7 @@ import networkx as nx
 from attnc.graph.derivation import derivation
 from attnc.graph.forward import DIM_INDEX, DTYPES
 from attnc.graph.landings import TILE, Landing, landings
-from attnc.graph.operations import Dataflow
+from attnc.graph.operations import Dataflow, Largest
 from attnc.ir.interface import (
     GradientArgument,
     Interface,
@@ -50,6 +50,9 @@ def interface_of(flow: Dataflow) -> Interface:
         head_gate=spec.head_gate,
         dropout=spec.dropout,
         sink=spec.sink,
+        without_gradient=tuple(
+            name for name, value in flow.outputs.items() if isinstance(flow.values[value], Largest)
+        ),
         backward=spec.backward,
         gradients=_gradients(flow),
         kept=flow.kept,
@@ -63,7 +66,7 @@ DIM_OF = {"batch": "b", "heads": "h", "kv_heads": "g", "q_len": "q", "kv_len": "
 
 def _gradients(flow: Dataflow) -> tuple[GradientArgument, ...]:
     """What the kernels of the backward write, operand by operand."""
-    flow = with_row_terms(flow)
+    _, flow = with_row_terms(flow)
     if not flow.backward:
         return ()
     found = [_gradient(flow, landing) for landing in landings(flow)]
@@ -101,7 +104,7 @@ def _shapes(flow: Dataflow) -> dict[str, tuple[str | int, ...]]:
 def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
     """The default table, or the schedules that the spec asks for (of a list, the first)."""
     spec = flow.spec
-    kernels = ("forward", *(graph.name for graph in flow.backward))
+    kernels = tuple(graph.name for graph in (*flow.kernels, *flow.backward))
     dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
     loaded = score_bytes((spec.score, spec.mask), dtypes)
     rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot, kernels)

@@ -26,10 +26,11 @@ from attnc.graph.operations import (
 from attnc.graph.operations import (
     Dataflow,
     KernelGraph,
+    Largest,
     LogSumExp,
     Map,
 )
-from attnc.ir.functions import InverseOrZero, Log2
+from attnc.ir.functions import Anchor, InverseOrZero, Log2
 from attnc.ir.nodes import (
     Formula,
     Kernel,
@@ -39,7 +40,7 @@ from attnc.ir.nodes import (
     Stmt,
 )
 from attnc.ir.rebuild import prune
-from attnc.plan.gradients import plan_gradients
+from attnc.plan.gradients import SumPlan, plan_gradients
 from attnc.plan.interface import interface_of
 from attnc.plan.tiles import TilePlan
 from attnc.symbols import names_in, replaced, value_symbol
@@ -50,7 +51,13 @@ LOG_ROW_SUM = Symbol("log_row_sum", real=True)  # opaque, or sympy would write e
 
 def plan_program(flow: Dataflow) -> Program:
     """The naive program: every kernel of the dataflow as plain loops over tiles."""
-    forward = (_ForwardPlan(flow, graph).kernel() for graph in flow.kernels)
+    written = frozenset(name for graph in flow.kernels for name, _ in graph.results)
+    forward = (
+        _ForwardPlan(flow, graph).kernel()
+        if "q" in graph.grid
+        else SumPlan(flow, graph, written).kernel()
+        for graph in flow.kernels
+    )
     return Program(interface_of(flow), (*forward, *plan_gradients(flow)))
 
 
@@ -88,15 +95,20 @@ class _ForwardPlan:
 
     def _result(self, name: str) -> list[Stmt]:
         match self.flow.values[name]:
+            case Largest(operand, _, _, where):
+                made = self._reduce(
+                    "largest", "max", value_symbol(operand), S.NegativeInfinity, where
+                )
+                return [*made, Let(name, Formula(value_symbol(self._last)), ("q",))]
             case LogSumExp(operands, _, _, where):
                 return self._log_sum_exp(name, operands, where)
             case WholeContract(operands, axes) if any(
                 "k" in self.flow.values[operand].axes for operand in operands
             ):
                 return self._sum(name, operands, axes)
-            case Map(formula, axes):
-                along = self.tiles.along(name, axes)
-                return [Let(name, Formula(cast(Expr, formula)), along)]
+            case Map() as map_:
+                along = self.tiles.along(name, map_.axes)
+                return [Let(name, Formula(self._of_rows(map_)), along)]
             case _:
                 return []
 
@@ -111,6 +123,7 @@ class _ForwardPlan:
         return [
             *self._reduce(ROW_MAX, "max", t, least, where),
             *self._reduce(ROW_SUM, "sum", exp(t - row_max), first, where),
+            Let(LOG_ROW_SUM.name, Formula(Anchor(Log2(row_sum) * log(2))), ("q",)),
             Let(name, Formula(logarithm), ("q",), note=note),
         ]
 
@@ -120,9 +133,10 @@ class _ForwardPlan:
         along = self.tiles.along(name, axes)
         body: list[Stmt] = []
         total: Expr = S.Zero
-        for term in sympy.Add.make_args(sympy.expand_mul(element)):
+        terms = sympy.Add.make_args(sympy.expand_mul(element))
+        for i, term in enumerate(sorted(terms, key=lambda term: term.count_ops())):
             outside, inside = factors_along(term, "k", self.tiles.varies)
-            wanted = ACCUMULATOR if "e" in axes else f"{name}_sum"
+            wanted = ACCUMULATOR if "e" in axes else f"{name}_sum" + (f"_{i}" if i else "")
             body += self._reduce(wanted, "sum", inside, S.Zero, where, along)
             if "e" in axes:
                 note = "a row that sees nothing divides by nothing"
@@ -160,6 +174,17 @@ class _ForwardPlan:
                 product *= value_symbol(self.tiles.label(operand))
         return product, where
 
+    def _of_rows(self, map_: Map) -> Expr:
+        """A formula over results; against 0 where lse is -inf, as everything is there."""
+        finite = {lse: Anchor(lse) for lse in self.written_out}
+        formula = cast(Expr, replaced(map_.formula, finite))
+        known = {*self.tiles.lets, *self.tiles.results}
+        for name in names_in(formula) & set(self.flow.values) - known:
+            inner = self.flow.values[name]
+            assert isinstance(inner, Map)
+            formula = replaced(formula, {value_symbol(name): self._of_rows(inner)})
+        return formula
+
     def _shares(self, weights: Map) -> Expr:
         """The formula of weights over tiles that need nothing of what the kernel reduces."""
         formula = cast(Expr, replaced(weights.formula, self.written_out))
@@ -171,13 +196,20 @@ class _ForwardPlan:
 
 
 def _expand_weights(weights: Expr) -> Expr:
-    """exp(a - log(l))   ->   exp(a) * InverseOrZero(l)."""
-    factors = sympy.Mul.make_args(weights)
-    return sympy.Mul(*(_expand(f) if isinstance(f, exp) else f for f in factors))
+    """exp(a - log(l)) -> exp(a) * InverseOrZero(l);  Anchor(a - log(l)) -> Anchor(a) - log(l)."""
+    return cast(Expr, weights.replace(exp, _expand).replace(Anchor, _expand_log))
 
 
-def _expand(power: exp) -> Expr:
-    exponent = sympy.expand(power.args[0])
+def _expand(exponent: Expr) -> Expr:
+    exponent = sympy.expand(exponent)
     if exponent.coeff(LOG_ROW_SUM) != -1:
-        return power
+        return exp(exponent)
     return exp(exponent + LOG_ROW_SUM) * InverseOrZero(value_symbol(ROW_SUM))
+
+
+def _expand_log(weight: Expr) -> Expr:
+    """Where the weight is 0 it does not matter which finite number its logarithm is."""
+    weight = sympy.expand(weight)
+    if weight.coeff(LOG_ROW_SUM) != -1:
+        return Anchor(weight)
+    return Anchor(weight + LOG_ROW_SUM) - LOG_ROW_SUM

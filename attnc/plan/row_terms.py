@@ -8,10 +8,11 @@ instead of ahead of it; `d_p - minus_d_lse` it leaves alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeGuard
 
-from sympy import Expr
+from sympy import Basic, Expr
 
 from attnc.graph.operations import Dataflow, LogSumExp, Map, Operation
 from attnc.ir.functions import Anchor
@@ -21,13 +22,14 @@ from attnc.symbols import names_in, value_symbol
 TILE = frozenset("qk")
 
 
-def with_row_terms(flow: Dataflow) -> Dataflow:
+def with_row_terms(flow: Dataflow) -> tuple[Dataflow, Dataflow]:
     """Let tiles read finite_lse in place of lse, and minus_x in place of a row value x made before.
 
     The kernel of rows no longer stores x itself where nothing else reads it.
+    Returns: the dataflow of that kernel, whose own tiles read what it reads; that of the others.
     """
     if not flow.backward:
-        return flow
+        return flow, flow
     rows, *tiled = flow.backward
     made = {name for _, name in rows.results}
     read = set().union(*(names_in(op.formula) for op in flow.values.values() if _is_tile(op)))
@@ -39,19 +41,25 @@ def with_row_terms(flow: Dataflow) -> Dataflow:
     change = substitution({name: old for name, (_, _, old) in terms.items()})
     values: dict[str, Operation] = {}
     for name, operation in flow.values.items():
-        if _is_tile(operation):
-            operation = replace(operation, formula=change(operation.formula))
         values[name] = operation
         if name in terms:
             new, values[new], _ = terms[name]
     added = tuple(new for new, _, _ in terms.values())
-    flow = replace(flow, values=values)
-    others = {operand for name in values if name not in added for operand in flow.operands(name)}
+    tiles = replace(flow, values={name: _over(op, change) for name, op in values.items()})
+    others = {operand for name in values if name not in added for operand in tiles.operands(name)}
     others |= {*flow.gradients.values()}
     kept = [(buffer, name) for buffer, name in rows.results if name in others]
     results = (*kept, *((new, new) for new in added))
     rows = replace(rows, phases=(*rows.phases, added), results=results)
-    return replace(flow, backward=(rows, *tiled))
+    backward = (rows, *tiled)
+    return replace(flow, values=values, backward=backward), replace(tiles, backward=backward)
+
+
+def _over(operation: Operation, change: Callable[[Basic], Basic]) -> Operation:
+    """A tile over the new values; anything else as it is."""
+    if not _is_tile(operation):
+        return operation
+    return replace(operation, formula=change(operation.formula))
 
 
 def _term(name: str, operation: Operation, is_made: bool) -> tuple[str, Map, Expr] | None:

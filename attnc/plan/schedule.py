@@ -128,7 +128,7 @@ def choose_kernel_schedule(kernel: str, target: Target, demand: Demand) -> Sched
             return choose_schedule(target, demand)
         case "backward_rows":
             return ROWS_SCHEDULE
-        case "backward_kv" | "backward_keys":
+        case "backward_kv" | "backward_keys" | "forward_keys":
             held = choose_gradient_schedule(target, demand, sum(demand.qk) + sum(demand.v))
             return replace(held, block_q=held.block_kv, block_kv=held.block_q)
         case _:

@@ -179,7 +179,7 @@ class TilePlan:
         return buffers.inside(self.flow, buffer, index, self.axes, self.ranges)
 
     def _summed(self) -> frozenset[str]:
-        """Tensors whose features a sum over what is walked keeps: v, in attention."""
+        """Values whose features a sum over what is walked keeps, and what they are made of."""
         found: set[str] = set()
         for name in self.results:
             operation = self.flow.values[name]

@@ -11,6 +11,7 @@ from attnc.spec.sections import Field, List, Names, OneOf, Section
 from attnc.symbols import MAX_LENGTH, MAX_PARAM
 
 FLOATS = ("fp16", "bf16", "fp32")
+OUTPUTS = ("lse", "max_score", "entropy", "key_mass")
 DIMS = ("batch", "heads", "kv_heads", "q_len", "kv_len")
 _POWERS = (16, 32, 64, 128, 256)
 
@@ -133,7 +134,7 @@ def _fields(sizes: Section) -> tuple[Field, ...]:
             Field("v", _HEAD_DIM, "size of a value vector", required=True),
         ),
     )
-    outputs = List(Choice(("lse",), later=("max_score", "entropy", "key_mass")), unique=True)
+    outputs = List(Choice(OUTPUTS), unique=True)
     return (
         Field("name", Line(60), "an identifier; the file's stem when left out"),
         Field("doc", Line(), "one line about the variant and its source"),

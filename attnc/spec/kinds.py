@@ -126,17 +126,13 @@ _ELSEWHERE = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "integer
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words.  `later` are words that come with a later version."""
+    """One of a few words."""
 
     words: tuple[str, ...]
-    later: tuple[str, ...] = ()
 
     def read(self, node: Node, name: str, report: Report) -> str:
         if isinstance(node, Scalar) and node.value in self.words:
             return node.value
-        if isinstance(node, Scalar) and node.value in self.later:
-            advice = f"until then {name} can be {' or '.join(self.words)}"
-            raise mistakes.NotBuiltYet(node.span, feature=f"{name}: {node.value}", advice=advice)
         word = node.value if isinstance(node, Scalar) else ""
         close = [_ELSEWHERE.get(word, ""), *get_close_matches(word, self.words, 1, 0.8)]
         refuse(self, node, name, next((each for each in close if each in self.words), ""))

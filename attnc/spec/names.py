@@ -47,7 +47,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     tile_of tiles launch_backward backward_operator backward_rows backward_q backward_kv wanted
     is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
     output keep tensors number results closed member kv_block kv_blocks kv_end q_lo q_hi kernel turn
-    own_first n_block n_blocks n_idx n_first n_in_tile terms slot picked pick places
+    own_first n_block n_blocks n_idx n_first n_in_tile terms slot picked pick places passed_on
+    probability blind cutoff kept kept_factor largest log_row_sum random_number
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
     SCHEDULES SPEC_PATH KEEP is_asked
     ArithmeticError RuntimeError TypeError ValueError NotImplementedError Ellipsis
@@ -79,8 +80,8 @@ def _declared_problem(name: str) -> str | None:
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
         rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
-        rf"|(?:d|minus_d|grad|slope_of|backward)_\w+|finite_lse\w*"
-        rf"|(?:q|k|v|out|ungated|lse|head_gate|sink)_{_OF_TENSOR}|\w+_(?:visible|tensor)|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
+        rf"|(?:d|grad|HAS|entropy|minus_d|slope_of|forward|backward)_\w+|finite_lse\w*"
+        rf"|(?:q|k|v|out|ungated|lse|max_score|key_mass|head_gate|sink)_{_OF_TENSOR}|\w+_(?:visible|tensor)|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 
 

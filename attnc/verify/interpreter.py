@@ -235,7 +235,7 @@ class _Instance:
         before = previous[reduction.name]
         if reduction.follows is not None:
             before = self._repaired(
-                reduction, before, previous[reduction.follows], joined[reduction.follows]
+                reduction, previous, previous[reduction.follows], joined[reduction.follows]
             )
         with np.errstate(all="ignore"):
             result = np.maximum(before, tile) if reduction.kind == "max" else before + tile
@@ -262,12 +262,18 @@ class _Instance:
         return after
 
     def _repaired(
-        self, reduction: Reduce, state: np.ndarray, m_old: np.ndarray, m_new: np.ndarray
+        self,
+        reduction: Reduce,
+        previous: Mapping[str, np.ndarray],
+        m_old: np.ndarray,
+        m_new: np.ndarray,
     ) -> np.ndarray:
+        state = previous[reduction.name]
         if reduction.repair is None:
             raise ValueError(f"{reduction.name} follows {reduction.follows} and has no repair")
         names = {
             **self.tiles.values,
+            **previous,  # what it was summed beside
             reduction.name: state,
             f"{reduction.follows}_old": m_old,
             f"{reduction.follows}_new": m_new,

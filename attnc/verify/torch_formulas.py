@@ -185,6 +185,7 @@ _FUNCTIONS: dict[type[Basic], Callable[..., Tensor]] = {
     sympy.log: torch.log,
     sympy.tanh: torch.tanh,
     symbols.sigmoid: torch.sigmoid,
+    symbols.Anchor: lambda x: torch.where(torch.isneginf(x), 0.0, x),
     symbols.Random: _random,
     symbols.FloorDiv: _floor_divide,
     symbols.FloorMod: _floor_mod,
@@ -197,4 +198,4 @@ _FUNCTIONS: dict[type[Basic], Callable[..., Tensor]] = {
     sympy.Gt: torch.gt,
     sympy.Ge: torch.ge,
 }
-_ON_REALS = {sympy.exp, sympy.log, sympy.tanh, symbols.sigmoid}
+_ON_REALS = {sympy.exp, sympy.log, sympy.tanh, symbols.sigmoid, symbols.Anchor}

@@ -21,6 +21,8 @@ BODIES = [
     " iota: {shape: [batch, kv_len], dtype: int32}}\n"
     "mask: window(eta, 2) & documents(iota)\nscale: zeta / log(kv_len + 2)\n"
     "score: softcap(score * theta[h], zeta) + gamma[h, q_idx, kv_idx] / (1 + abs(zeta))",
+    "outputs: [entropy, max_score, key_mass]\nsink: per_head\ndropout: true\nlayout: bshd\n"
+    "params: {zeta: {type: float, default: 1}}\nscore: score * zeta",
     "backward: true\nheads: {q: 4, kv: 2}\nparams: {eta: {type: int, default: 3}}\n"
     "tensors: {gamma: {shape: [q_len, kv_len], grad: true}, theta: {shape: [heads, 9], grad: true},"
     " iota: {shape: [batch, kv_len], dtype: int32}}\n"
@@ -54,7 +56,7 @@ def is_refused(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("body", BODIES, ids=["pieces", "formulas", "tables"])
+@pytest.mark.parametrize("body", BODIES, ids=["pieces", "formulas", "outputs", "tables"])
 def test_every_name_of_a_generated_file_is_taken(body: str) -> None:
     source = compile_spec(spec_of(body)).module.source
     free = {name for name in names_beside(source) - OWN if not is_refused(name)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from sympy import Basic, true
@@ -16,6 +16,7 @@ from attnc.graph.operations import (
     Dataflow,
     Gather,
     Input,
+    Largest,
     LogSumExp,
     Map,
     Operation,
@@ -109,18 +110,26 @@ class Dense:
                 value = self._formula(formula)
                 return torch.where(self._where(where), value, torch.zeros((), dtype=value.dtype))
             case LogSumExp((operand, *others), _, _, where):
-                shown = torch.where(self._where(where), self.values[operand], -torch.inf)
+                shown = self._shown(operand, where)
                 joined = [self.values[o].expand(*shown.shape[:4], 1, 1, 1) for o in others]
                 joined = torch.cat([shown, *joined], AXES.index("k"))
                 return joined.logsumexp(AXES.index("k"), keepdim=True)
+            case Largest(operand, _, _, where):
+                return self._shown(operand, where).amax(AXES.index("k"), keepdim=True)
             case Scatter(tensor, parts):
-                made = torch.zeros(self.tensors[tensor].shape, dtype=torch.float64)
-                for operand, indices in parts:
-                    made = self._scatter(operand, made, indices)
-                return made
+                return self._scattered(tensor, parts)
+
+    def _shown(self, operand: str, where: Basic) -> Tensor:
+        return torch.where(self._where(where), self.values[operand], -torch.inf)
 
     def _where(self, where: Basic) -> Tensor:
         return torch.tensor(True) if where == true else self._formula(where)
+
+    def _scattered(self, tensor: str, parts: Iterable[tuple[str, tuple[Basic, ...]]]) -> Tensor:
+        made = torch.zeros(self.tensors[tensor].shape, dtype=torch.float64)
+        for operand, indices in parts:
+            made = self._scatter(operand, made, indices)
+        return made
 
     def _scatter(self, operand: str, tensor: Tensor, indices: tuple[Basic, ...]) -> Tensor:
         full = [self.lengths[a] if a in self.flow.values[operand].axes else 1 for a in AXES]

@@ -93,7 +93,7 @@ WRONG: dict[str, str] = {
     "dropout_is_number": f"{HEAD}dropout: 0.1\n",
     # Not built yet.
     "sink_word": f"{HEAD}sink: per_token\n",
-    "later_output": f"{HEAD}outputs: [lse, entropy]\n",
+    "unknown_output": f"{HEAD}outputs: [lse, entropi]\n",
     "later_rope": f"{HEAD}rope: {{base: 10000}}\n",
     "later_kv_layout": f"{HEAD}kv_layout: paged\n",
     # Formulas: the language.
