@@ -32,7 +32,7 @@ _TILE = (
     Field("warps", _tunable((1, 2, 4, 8, 16)), "warps of a program"),
     Field("stages", _tunable(tuple(range(1, 9))), "software pipeline stages"),
 )
-BACKWARD_KERNELS = ("backward_rows", "backward_q", "backward_kv")
+OTHER_KERNELS = ("forward_keys", "backward_rows", "backward_q", "backward_kv")
 SCHEDULE = Section(
     "schedule",
     (
@@ -40,7 +40,7 @@ SCHEDULE = Section(
         Field("piece", _tunable(_POWERS), "widest power-of-two piece of a head dim"),
         *(
             Field(name, Section(f"schedule.{name}", _TILE), "tile sizes of that kernel")
-            for name in BACKWARD_KERNELS
+            for name in OTHER_KERNELS
         ),
     ),
 )
