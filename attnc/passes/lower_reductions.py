@@ -35,7 +35,7 @@ from attnc.ir.nodes import (
 )
 from attnc.ir.rebuild import axes_by_name
 from attnc.passes.elements import dot_operands, is_weighed_by, only_for_sums, unit_of, vanishes
-from attnc.passes.products import products
+from attnc.passes.products import as_dot
 from attnc.symbols import Where, arguments, names_in, replaced
 
 
@@ -58,7 +58,7 @@ class LowerReductions:
         varies = {name: frozenset(axes) for name, axes in axes_by_name(kernel.body).items()}
         for stmt in kernel.body:
             if not isinstance(stmt, Loop):
-                body += products(stmt, varies) if isinstance(stmt, Let) else [stmt]
+                body.append(stmt)
                 continue
             body += [
                 _start(reduction) for reduction in stmt.reductions if reduction.init is not None
@@ -97,7 +97,7 @@ class _Lowering:
         late = only_for_sums(self.source, self.features, self.varies)
         for let in self.source.body:
             if let.name not in late:
-                self.body += products(self._zero_where_hidden(let), self.varies)
+                self.body.append(as_dot(self._zero_where_hidden(let)))
         self.late = [let for let in self.source.body if let.name in late]
         order = sorted(self.source.reductions, key=lambda reduction: reduction.kind != "max")
         for reduction in order:

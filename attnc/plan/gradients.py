@@ -134,6 +134,8 @@ class SumPlan:
                 Reduce(total, "sum", tiles.walked, inside, inner, Integer(0), shown, note=note)
             ]
             outside *= value_symbol(total)
+        else:
+            outside = tiles.unless_blind(outside, operands)
         made = outside == value_symbol(terms)
         lets = [] if made else [Let(terms, Formula(outside), inner)]
         return reductions, [*lets, *self._collapsed(name, terms, inner, left)]

@@ -30,6 +30,7 @@ from attnc.ir.nodes import (
     BLOCK_Q,
     Axis,
     Buffer,
+    Collapse,
     Contract,
     Formula,
     Let,
@@ -223,7 +224,24 @@ class TilePlan:
         left, right = sorted(operands, key=lambda operand: self.held not in axes_of[operand])
         over = tuple(axis for axis in axes_of[left] if axis in FEATURE_AXES)
         axes = self.along(name, self.flow.values[name].axes)
-        return Let(name, Contract(self.label(left), self.label(right), over), axes)
+        if self.walked in axes:
+            return Let(name, Contract(self.label(left), self.label(right), over), axes)
+        terms = f"{name}_terms"
+        product = value_symbol(self.label(left)) * value_symbol(self.label(right))
+        product = Formula(self.unless_blind(product, operands))
+        self.lets[terms] = Let(terms, product, self.along(name, {*axes, *over}))
+        return Let(name, Collapse("sum", terms, *over), axes)
+
+    def unless_blind(self, product: Expr, operands: Iterable[str]) -> Expr:
+        """A product with a weighted sum that the forward kept, 0 where the sum is.
+
+        It is 0 in a row that sees nothing, whose cotangent may hold a NaN.
+        """
+        for name in operands:
+            if name in self.flow.kept and FEATURE_AXES & set(self.flow.values[name].axes):
+                seen = symbols.nonzero(value_symbol(self.label(name)))
+                product = symbols.Where(seen, product, Integer(0))
+        return product
 
     def _is_over_features(self, contract: WholeContract) -> bool:
         """Whether a sum runs over features alone: a tile of scores, or a number for each row."""
