@@ -14,23 +14,28 @@ Where the figures come from: cross-compiled prototypes of the kernel's text, Tri
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from sympy import Basic
 
 from attnc.ir.interface import Schedule, ScheduleRow
+from attnc.plan.demand import (
+    BUDGETS,
+    SLACK,
+    SPLIT_UNROLLED,
+    UNROLLED,
+    UNROLLED_LADDER,
+    Demand,
+    is_bound_by_unrolling,
+)
+from attnc.plan.gradient_schedule import choose_gradient_schedule
 from attnc.symbols import Read, kv_idx, q_idx, q_pos
 from attnc.targets import SUPPORTED, Target
 
 ELEMENT_BYTES = (2, 4)
 TENSOR_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "bool": 1}
-WIDEST_PIECE = 128
-NARROWEST_PIECE = 16
 ROWS_OF_WGMMA = 64  # fewer rows and Triton falls back to mma
-SLACK = 1536  # bytes for barriers and for reductions across warps
-UNROLLED = 512  # multiply-adds of one thread and tile
-SPLIT_UNROLLED = 1024  # the same for tf32x3 on mma, whose three products keep all fragments alive
 
 # (block_q, block_kv, warps), best first.
 LADDER = (
@@ -39,17 +44,7 @@ LADDER = (
 )  # fmt: skip
 # A warp of AMD has 64 lanes and takes 32 rows (of 16 keys: 16 rows), or it repeats another's work.
 AMD_LADDER = ((128, 64, 4), (128, 32, 4), (64, 32, 2), (64, 16, 4), (32, 16, 2), (16, 16, 1))
-# Float32 products without a matrix unit.
-UNROLLED_LADDER = ((64, 32, 8), (32, 32, 8), (32, 16, 8), (16, 16, 4), (16, 16, 8))
 
-
-# Of the backward: (rows held, rows walked, warps) by matrix unit.
-GRADIENT_LADDERS = {
-    "wgmma": ((128, 64, 8), (64, 64, 4), (64, 32, 4), (32, 32, 4), (32, 16, 4), (16, 16, 4)),
-    "mma": ((64, 64, 4), (64, 32, 4), (32, 32, 4), (32, 16, 4), (16, 16, 4)),
-    "mfma": ((64, 64, 4), (64, 32, 4), (32, 32, 2), (32, 16, 2), (16, 16, 1)),
-}
-GRADIENT_VALUES = 224  # registers of a thread for sums and scores, from which ptxas spills
 ROWS_SCHEDULE = Schedule(64, 64, 4, 1)  # one pass over rows, no product
 
 # Above head dim 128 mma has no tile that is both wide and free of spills; a handful is cheaper.
@@ -57,48 +52,6 @@ WIDE_HEAD = 128
 WIDE_LADDER = LADDER[2:]
 WIDE_VALUES = 190
 COUNTED_PIECES = 6  # beyond, ptxas computes addresses anew
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """How many 32-bit values a thread may hold before it spills, and what counts for how much."""
-
-    values: int
-    piece: int  # the addresses of one more piece of a head dim
-    score_tensor: float  # a value loaded for each score, with its address
-
-
-BUDGETS = {
-    "mma": Budget(128, 8, 1),
-    "wgmma": Budget(176, 0, 3),
-    "tcgen05": Budget(176, 0, 3),
-    "mfma": Budget(152, 0, 2),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a kernel asks of a device.
-
-    score_bytes: bytes that tensors with both a row and a column in their index bring in per score.
-    """
-
-    head_dim_qk: int
-    head_dim_v: int
-    element_bytes: int
-    score_bytes: int = 0
-    unrolled: bool = False  # float32 products without a matrix unit
-    split: bool = False  # tf32x3: every operand stands in shared memory twice, as head and tail
-
-    @property
-    def qk(self) -> tuple[int, ...]:
-        """Widths of the pieces of the query and key head dim."""
-        return pieces(self.head_dim_qk)
-
-    @property
-    def v(self) -> tuple[int, ...]:
-        """Widths of the pieces of the value head dim."""
-        return pieces(self.head_dim_v)
 
 
 def default_schedules(
@@ -145,56 +98,6 @@ def choose_schedule(target: Target, demand: Demand) -> Schedule:
     fitting = [one for one in fitting if tensor_columns(target, demand, one) <= 512]
     easy = (one for one in fitting if _is_easy(target, demand, one))
     return next(easy, fitting[-1] if fitting else steps[-1])
-
-
-def choose_gradient_schedule(target: Target, demand: Demand, summed: int) -> Schedule:
-    """Choose for a kernel of the backward that holds queries and sums `summed` features of each.
-
-    A kernel that holds keys gets the same tile turned over.
-    """
-    ladder = GRADIENT_LADDERS.get(target.matrix_unit, GRADIENT_LADDERS["mma"])
-    if _is_bound_by_unrolling(target, demand):
-        ladder = UNROLLED_LADDER
-    steps = [Schedule(*tile, stages) for tile, stages in product(ladder, (2, 1))]
-    fitting = [s for s in steps if gradient_shared_bytes(demand, s) <= target.shared_bytes]
-    easy = (s for s in fitting if _is_easy_gradient(target, demand, s, summed))
-    return next(easy, fitting[-1] if fitting else steps[-1])
-
-
-def gradient_shared_bytes(demand: Demand, schedule: Schedule) -> int:
-    """Estimate the shared memory of a block of the backward that holds queries, from above.
-
-    Queries with their grad_out, keys with their values, and the two tiles p and d_qk that products
-    take from shared memory.
-    """
-    held, walked, size = schedule.block_q, schedule.block_kv, demand.element_bytes
-    features = sum(demand.qk) + sum(demand.v)
-    products = 2 * held * walked * size
-    scores = schedule.stages * held * walked * demand.score_bytes
-    copies = 2 if demand.split else 1
-    tiles = (held + schedule.stages * walked) * features * size
-    return copies * tiles + products + scores + SLACK
-
-
-def _is_easy_gradient(target: Target, demand: Demand, schedule: Schedule, summed: int) -> bool:
-    """Whether a thread holds its sums and three tiles of scores, or unrolls little."""
-    threads = schedule.warps * target.warp_size
-    if _is_bound_by_unrolling(target, demand):
-        features = sum(demand.qk) + sum(demand.v) + summed
-        work = schedule.block_q * schedule.block_kv * features
-        return work <= (SPLIT_UNROLLED if demand.split else UNROLLED) * threads
-    scores = 3 + (BUDGETS[target.matrix_unit].score_tensor if demand.score_bytes else 0)
-    values = schedule.block_q * (summed + scores * schedule.block_kv) / threads
-    return values <= GRADIENT_VALUES
-
-
-def pieces(size: int) -> tuple[int, ...]:
-    """Cut a head dim into powers of two, 16 to 128, widest first; only the last may be padded."""
-    widths, left = [], -(-size // NARROWEST_PIECE) * NARROWEST_PIECE
-    while left > 0:
-        widths.append(min(WIDEST_PIECE, 1 << (left.bit_length() - 1)))
-        left -= widths[-1]
-    return tuple(widths)
 
 
 def score_bytes(formulas: tuple[Basic, ...], dtypes: Mapping[str, str]) -> int:
@@ -261,7 +164,7 @@ def registers_held(target: Target, demand: Demand, schedule: Schedule) -> float:
 def _steps(target: Target, demand: Demand) -> Iterator[tuple[tuple[int, int, int], int]]:
     """Pipelined tiles first, then the unpipelined ones, which need the least memory."""
     ladder = AMD_LADDER if target.vendor == "amd" else LADDER
-    if _is_bound_by_unrolling(target, demand):
+    if is_bound_by_unrolling(target, demand):
         ladder = UNROLLED_LADDER
     elif _is_wide(target, demand):
         ladder = WIDE_LADDER
@@ -272,16 +175,12 @@ def _steps(target: Target, demand: Demand) -> Iterator[tuple[tuple[int, int, int
 
 def _is_easy(target: Target, demand: Demand, schedule: Schedule) -> bool:
     """Whether the tile keeps the promises about registers and unrolling."""
-    if _is_bound_by_unrolling(target, demand):
+    if is_bound_by_unrolling(target, demand):
         work = schedule.block_q * schedule.block_kv * (sum(demand.qk) + sum(demand.v))
         most = SPLIT_UNROLLED if demand.split else UNROLLED
         return work <= most * schedule.warps * target.warp_size
     values = WIDE_VALUES if _is_wide(target, demand) else BUDGETS[target.matrix_unit].values
     return registers_held(target, demand, schedule) <= values
-
-
-def _is_bound_by_unrolling(target: Target, demand: Demand) -> bool:
-    return demand.unrolled or (demand.split and target.matrix_unit == "mma")
 
 
 def _is_wide(target: Target, demand: Demand) -> bool:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from attnc.errors import SpecErrors
-from attnc.plan.schedule import Demand, choose_schedule, shared_bytes
+from attnc.plan.demand import Demand
+from attnc.plan.schedule import choose_schedule, shared_bytes
 from attnc.targets import SUPPORTED, Target
 from attnc.tune.operands import operands_of
 from attnc.tune.resources import report

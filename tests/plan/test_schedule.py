@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnc.ir.interface import Schedule
+from attnc.plan.demand import Demand, pieces
+from attnc.plan.gradient_schedule import gradient_shared_bytes
 from attnc.plan.schedule import (
-    Demand,
     choose_schedule,
     default_schedules,
-    gradient_shared_bytes,
-    pieces,
     registers_held,
     score_bytes,
     shared_bytes,
@@ -114,16 +113,51 @@ def test_a_kernel_of_the_backward_fits_every_target(qk: int, v: int, per_score: 
             tile = replace(tile, block_q=tile.block_kv, block_kv=tile.block_q)
         assert tile.block_q >= tile.block_kv
         demand = Demand(qk, v, row.element_bytes, per_score)
-        needed = gradient_shared_bytes(demand, tile)
+        needed = gradient_shared_bytes(target, demand, tile)
         assert needed <= target.shared_bytes or tile.block_q == tile.block_kv == 16, row
 
 
-def test_the_backward_holds_what_findings_measured() -> None:
-    rows = default_schedules(128, 128, kernels=KERNELS)
-    found = {(r.device, r.kernel): r.schedule for r in rows if r.element_bytes == 2}
-    assert found["sm_90", "backward_q"] == Schedule(128, 64, 8, 2)
-    assert found["sm_90", "backward_kv"] == Schedule(64, 128, 8, 2)
-    assert found["sm_80", "backward_q"] == found["sm_80", "backward_kv"] == Schedule(64, 64, 4, 2)
+@pytest.mark.parametrize(
+    ("size", "device", "held_q", "held_kv"),
+    [
+        (64, "sm_90", (128, 64, 8), (128, 64, 8)),
+        (128, "sm_90", (128, 64, 8), (128, 64, 8)),
+        (64, "sm_80", (128, 64, 8), (128, 32, 8)),
+        (80, "sm_80", (128, 32, 8), (128, 32, 8)),
+        (96, "sm_80", (128, 32, 8), (128, 32, 8)),
+        (128, "sm_80", (128, 32, 8), (64, 64, 8)),
+        (128, "sm_86", (128, 32, 8), (64, 64, 8)),  # 99 KB of shared memory
+        (192, "sm_80", (128, 32, 8), (32, 32, 4)),  # its pieces of 64 are not split
+        (256, "sm_80", (64, 64, 8), (64, 64, 8)),
+    ],
+)
+def test_the_backward_takes_the_tiles_that_were_measured(
+    size: int, device: str, held_q: tuple[int, ...], held_kv: tuple[int, ...]
+) -> None:
+    rows = default_schedules(size, size, kernels=KERNELS)
+    found = {r.kernel: r.schedule for r in rows if (r.device, r.element_bytes) == (device, 2)}
+    q, kv = found["backward_q"], found["backward_kv"]
+    assert (q.block_q, q.block_kv, q.warps, q.stages) == (*held_q, 2)
+    assert (kv.block_kv, kv.block_q, kv.warps, kv.stages) == (*held_kv, 2)
+
+
+def test_estimates_bound_what_the_backward_was_compiled_to() -> None:
+    """Bytes of shared memory of backward_q, or of backward_kv turned over, as printed."""
+    measured = [
+        ("sm_80", 64, Schedule(128, 64, 8, 2), 48),
+        ("sm_80", 64, Schedule(128, 32, 8, 2), 40),
+        ("sm_80", 96, Schedule(128, 32, 8, 2), 60),
+        ("sm_80", 128, Schedule(128, 32, 8, 2), 80),
+        ("sm_80", 128, Schedule(64, 64, 8, 2), 72),
+        ("sm_80", 192, Schedule(32, 32, 4, 2), 50),
+        ("sm_80", 256, Schedule(64, 64, 8, 2), 136),
+        ("sm_80", 256, Schedule(64, 64, 4, 1), 128),
+        ("sm_90", 64, Schedule(128, 64, 8, 2), 64),
+        ("sm_90", 128, Schedule(128, 64, 8, 2), 128),
+    ]
+    for name, size, schedule, kilobytes in measured:
+        estimate = gradient_shared_bytes(find_target(name), Demand(size, size, 2), schedule)
+        assert kilobytes * 1024 <= estimate <= 1.6 * kilobytes * 1024, (name, size, schedule)
 
 
 def test_tensor_memory_bounds_the_tile_of_sm_100() -> None:
