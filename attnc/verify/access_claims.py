@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ import sympy
 from sympy import Basic, Expr, Symbol
 from sympy.core.relational import Relational
 
-from attnc.ir.nodes import Let, Load, Store
+from attnc.ir.nodes import Dot, Let, Load, Loop, Store
 from attnc.symbols import Q_POS, FloorDiv, h, q_pos
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.meaning import Meaning, Place
@@ -34,8 +34,9 @@ class Access:
         place = self.tiling.instance(m)
         if self.loop is not None:
             tile = m.pick("tile")
-            place = self.tiling.tile_at(m, place, tile)
-            visits = self.tiling.visits(m, self.tiling.loops[self.loop], place, tile)
+            loop = self.tiling.loops[self.loop]
+            place = self.tiling.tile_at(m, self.tiling.in_a_round(m, loop, place), tile)
+            visits = self.tiling.visits(m, loop, place, tile)
             m.given(m.either(*visits))
         for axis in self.tiling.kernel.axes:
             if axis.name in self.axes:
@@ -86,7 +87,7 @@ def access_claims(tiling: Tiling) -> list[Claim]:
         claims.append(_for_each(f"{name} stays in bounds", group, _in_bounds))
         if isinstance(group[0].node, Load):
             claims.append(_for_each(f"{name} leaves out nothing", group, _complete))
-        if group[0].node.buffer in ("q", "k", "v"):
+        if tiling.kernel.buffer(group[0].node.buffer).dims[:2] == ("b", "h"):
             what = f"{name} reads the elements of its batch, head and position"
             claims.append(replace(_for_each(what, group, _addressed), depends_on_tiles=False))
     return claims
@@ -121,14 +122,19 @@ def _complete(access: Access, m: Meaning, place: Place) -> Term:
 
 def _addressed(access: Access, m: Meaning, place: Place) -> Term:
     dims = access.tiling.kernel.buffer(access.node.buffer).dims
-    head = h if access.node.buffer == "q" else FloorDiv(h, m.subject.spec.group)
-    columns, rows = access.tiling.columns.index, access.tiling.rows.index
-    wanted: dict[str, Any] = {"b": Symbol("b"), "h": head, "q": rows, "k": columns}
+    kernel = access.tiling.kernel
+    shared = str(kernel.buffer(access.node.buffer).sizes[1]) == "kv_heads"
+    of_group = any(dim.index.name == "h_kv" for dim in kernel.grid)
+    head = Symbol("h_kv") if of_group else FloorDiv(h, m.subject.spec.group)
+    wanted: dict[str, Any] = {axis.name: axis.index for axis in kernel.axes}
+    wanted |= {"b": Symbol("b"), "h": head if shared else h}
     tile_axes = (a for a in access.tiling.kernel.axes if a.name in access.axes)
     features = [axis for axis in tile_axes if axis.role == "feature"]
-    same = [len(features) == 1]
+    same = [len(features) <= 1]
     for dim, index in zip(dims, access.node.index, strict=True):
-        expected = wanted.get(dim, features[0].index if features else sympy.S.NaN)
+        expected = wanted.get(dim, index if dim.endswith("block") else sympy.S.NaN)
+        if kernel.buffer(access.node.buffer).sizes[dims.index(dim)].is_number:
+            expected = features[0].index if features else sympy.S.NaN
         same.append(m.formula(index, place) == m.formula(expected, place.spec_side()))
     return m.both(*same)
 
@@ -137,16 +143,26 @@ def _addressed(access: Access, m: Meaning, place: Place) -> Term:
 
 
 def hidden_key_claims(tiling: Tiling) -> list[Claim]:
-    """Values are read only of keys that some row of the tile sees (rule 4).
+    """What meets weights is read only of columns that some row of the tile sees (rule 4).
 
-    A hidden key itself does no harm: its score is selected away.
+    Else a hidden column does no harm: its score is selected away.
     """
-    values = [a for a in accesses(tiling) if a.loop is not None and a.node.buffer == "v"]
-    what = "{} reads no key hidden from every row"
+    summed = {name for loop in tiling.loops for name in _summed(tiling, loop)}
+    values = [a for a in accesses(tiling) if a.loop is not None and a.node.buffer in summed]
+    keys = tiling.walks and tiling.columns.name == "k"
+    what = f"{{}} reads no {'key' if keys else 'query'} hidden from every row"
     return [
         _for_each(what.format(name), group, _seen_by_some_row)
         for name, group in _by_name(values).items()
     ]
+
+
+def _summed(tiling: Tiling, loop: Loop) -> Iterator[str]:
+    """Buffers whose elements are multiplied by weights and summed over columns."""
+    loads = {let.name: let.value.buffer for let in loop.body if isinstance(let.value, Load)}
+    for let in loop.body:
+        if isinstance(let.value, Dot) and let.value.over == tiling.columns.name:
+            yield from (loads[name] for name in (let.value.right,) if name in loads)
 
 
 def _seen_by_some_row(access: Access, m: Meaning, place: Place) -> Term:

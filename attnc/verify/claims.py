@@ -47,8 +47,23 @@ class Tiling:
 
     @cached_property
     def loops(self) -> list[Loop]:
-        """The loops over the keys."""
+        """The loops over the columns."""
         return key_loops(self.kernel)
+
+    @cached_property
+    def walks(self) -> bool:
+        """Whether the kernel meets pairs at all; one that only sums along rows does not."""
+        return any(axis.role == "columns" for axis in self.kernel.axes)
+
+    @cached_property
+    def readable(self) -> bool:
+        """Whether claims can speak of it: pairs by row and column, rounds over a group's heads.
+
+        A kernel that sums pairs into a tensor, by band or by batch entry, is none of these.
+        """
+        rows = [axis for axis in self.kernel.axes if axis.role == "rows"]
+        of_group = any(dim.index.name == "h_kv" for dim in self.kernel.grid)
+        return len(rows) == 1 and all(loop.rounds is None or of_group for loop in self.loops)
 
     @cached_property
     def conditions(self) -> list[list[Any]]:
@@ -61,6 +76,8 @@ class Tiling:
         for dim in self.kernel.grid:
             extent = m.formula(dim.extent, place)
             place = place.moved(**{dim.index.name: m.pick_between(dim.index.name, 0, extent)})
+        if "h" not in place.at and m.subject.spec.group == 1:
+            place = place.moved(h=place.at["h_kv"])  # a group of one: its only query head
         return place
 
     def lane(self, m: Meaning, axis: Axis, place: Place, tag: str = "") -> Place:
@@ -89,9 +106,25 @@ class Tiling:
 
     def pair(self, m: Meaning, tile: Term | None = None) -> tuple[Place, Term]:
         """Some existing row, and some position of some key tile, with the tile's number."""
-        place = self.row(m)
+        place = self.in_a_round(m, self.loops[0], self.row(m)) if self.loops else self.row(m)
         tile = m.pick("tile") if tile is None else tile
         return self.lane(m, self.columns, self.tile_at(m, place, tile)), tile
+
+    def in_a_round(self, m: Meaning, loop: Loop, place: Place) -> Place:
+        """The place in some round of a loop that walks its axis several times."""
+        if loop.rounds is None:
+            return place
+        count = m.formula(loop.rounds.count, place)
+        index = loop.rounds.index.name
+        return self.round_at(m, loop, place, m.pick_between(index, 0, count))
+
+    def round_at(self, m: Meaning, loop: Loop, place: Place, number: Term) -> Place:
+        """The place in the round of that number."""
+        assert loop.rounds is not None
+        place = place.moved(**{loop.rounds.index.name: number})
+        for let in loop.rounds.lets:
+            place = place.moved(**{let.name: m.bind(let, place)})
+        return place
 
     def visits(self, m: Meaning, loop: Loop, place: Place, tile: Term) -> list[Term]:
         """For each piece of a loop, whether it visits a tile."""
@@ -111,6 +144,8 @@ class Tiling:
 
 def coverage_claims(tiling: Tiling) -> list[Claim]:
     """Every visible pair is visited exactly once, and only visible pairs count."""
+    if not tiling.walks:
+        return []
     claims = [
         Claim("every visible pair is visited", lambda m: _visited(tiling, m)),
         Claim("no visible pair is visited twice", lambda m: _once(tiling, m)),
@@ -123,6 +158,25 @@ def coverage_claims(tiling: Tiling) -> list[Claim]:
             name = f"loop {number}: has no mask and visits visible pairs only"
             claims.append(Claim(name, lambda m, n=number: _unmasked(tiling, n, m)))
     return claims
+
+
+def round_claims(tiling: Tiling) -> list[Claim]:
+    """A kernel of a key/value head meets every query head that shares it, each in one round."""
+    loops = [(n, loop) for n, loop in enumerate(tiling.loops) if loop.rounds is not None]
+    name = "loop {}: its rounds are the query heads of the group, each once"
+    return [Claim(name.format(n), lambda m, x=x: _head_once(tiling, x, m), False) for n, x in loops]
+
+
+def _head_once(tiling: Tiling, loop: Loop, m: Meaning) -> Term:
+    """As many rounds as heads in the group, each of a head of the group, no two of the same."""
+    place = tiling.instance(m)
+    group, shared = m.subject.spec.group, place.at["h_kv"]
+    assert loop.rounds is not None
+    count = m.formula(loop.rounds.count, place)
+    rounds = [m.pick_between(f"round {n}", 0, count) for n in (1, 2)]
+    one, other = (tiling.round_at(m, loop, place, number).at["h"] for number in rounds)
+    own = m.between(shared * group, one, (shared + 1) * group)
+    return m.both(count == group, own, m.implies(one == other, rounds[0] == rounds[1]))
 
 
 def _visited(tiling: Tiling, m: Meaning) -> Term:

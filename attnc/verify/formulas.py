@@ -33,6 +33,7 @@ from attnc.verify.chains import (
     sort_of,
 )
 from attnc.verify.equality import Sampler, equal
+from attnc.verify.interpreted import forward_of
 from attnc.verify.obligations import Obligation
 from attnc.verify.states import LN2, States, Unreadable, log2_of
 from attnc.verify.vocabulary import DOT, Vocabulary
@@ -41,9 +42,9 @@ Check = Callable[..., Obligation]
 
 
 def check_formulas(spec: AttentionSpec, program: Program) -> tuple[Obligation, ...]:
-    """Compare the score, the streaming step and the results of each kernel with the spec."""
+    """Compare the score, the streaming step and the results of each forward kernel with the spec."""
     found: list[Obligation] = []
-    for kernel in program.kernels:
+    for kernel in forward_of(program).kernels:
         judge = _Judge(spec, kernel, States(kernel))
         made = [_guarded("state before the first tile", judge.start)]
         for number, loop in enumerate(key_loops(kernel)):

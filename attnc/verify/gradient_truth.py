@@ -1,9 +1,9 @@
 """Gradients of a call: by autograd through the dense reference, and as plain PyTorch makes them.
 
 In float64 autograd differentiates `reference.dense`: nothing of the derivative is written down.
-The plain computation is what anyone would write who keeps {out, lse} and recomputes the rest in
-PyTorch: elements are rounded once to the inputs' dtype for each product that they enter, and what
-becomes of its rounding on these very inputs is the measure of a kernel's.
+The plain computation keeps {out, lse} and recomputes the rest in PyTorch: elements are rounded once
+to the inputs' dtype for each product that they enter, and the outcome on these very inputs is the
+measure of a kernel's.
 
 `sizes` are those of everything that is added up to an element of a gradient, before anything
 cancels: p (|dP| + |delta| + |d lse|) |ds/dt| |k| for a query.  Rounding errors grow with them.
@@ -40,7 +40,7 @@ class GradientTruth:
 
     exact: in float64.  plain: in the dtypes they must have.  sizes: see the module.
     unreached: rows of q without a visible key, keys that no query sees: exactly 0.
-    dtype: of the inputs.  rows: how many there are, and features: how many each output row has.
+    dtype: of the inputs.  rows, features: of the output.
     """
 
     exact: Gradients
@@ -56,10 +56,10 @@ class GradientTruth:
 def differentiable(call: Call) -> tuple[str, ...]:
     """Names of everything that a gradient can be asked of."""
     spec = call.spec
-    tensors = [tensor.name for tensor in spec.tensors if tensor.grad]
-    by_head = [name for name in ("head_gate", "sink") if name in call.tensors]
+    declared = [tensor.name for tensor in spec.tensors if tensor.grad]
+    declared += [name for name in ("head_gate", "sink") if name in call.tensors]
     params = [param.name for param in spec.params if param.kind == "float"]
-    return ("q", "k", "v", *tensors, *by_head, *params, "scale")
+    return ("q", "k", "v", *declared, *params, "scale")
 
 
 def true_gradients(call: Call, cotangents: Cotangents, names: tuple[str, ...]) -> GradientTruth:

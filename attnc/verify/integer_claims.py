@@ -100,7 +100,7 @@ def _fits(tiling: Tiling, number: int | None, m: Meaning) -> Term:
     place = tiling.instance(m)
     if loop is not None:
         tile = m.pick("tile")
-        place = tiling.tile_at(m, place, tile)
+        place = tiling.tile_at(m, tiling.in_a_round(m, loop, place), tile)
         m.given(m.either(*tiling.visits(m, loop, place, tile)))
     for axis in tiling.kernel.axes:
         if axis.role != "columns" or loop is not None:

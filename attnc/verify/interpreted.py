@@ -7,6 +7,7 @@ program.  The tensors hold NaN wherever the program may not look.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -47,25 +48,46 @@ def interpret(program: Program, call: Call, tiles: tuple[int, int]) -> dict[str,
 
     Raises: OutOfBounds.
     """
+    return run(forward_of(program), inputs_of(call), scalars_of(program, call), tiles)
+
+
+def forward_of(program: Program) -> Program:
+    """The kernels up to the one that makes `out`."""
+    makes = [
+        any(b.name == "out" and b.role == "output" for b in k.buffers) for k in program.kernels
+    ]
+    return replace(program, kernels=program.kernels[: makes.index(True) + 1])
+
+
+def inputs_of(call: Call) -> dict[str, np.ndarray]:
+    """The tensors of a call, heads first."""
+    q, k, v = (as_numpy(tensor) for tensor in heads_first(call))
+    inputs = {name: as_numpy(tensor) for name, tensor in call.tensors.items()}
+    if call.spec.dropout:
+        inputs["dropout_seed"] = np.array(call.dropout_seed)
+    return inputs | {"q": q, "k": k, "v": v}
+
+
+def scalars_of(program: Program, call: Call) -> dict[str, int | float]:
+    """The params of a call, its scale and the sign of that."""
     scale = float(scale_of(call))
-    q, k, v = (_numpy(tensor) for tensor in heads_first(call))
-    inputs = {name: _numpy(tensor) for name, tensor in call.tensors.items()}
     numbers = {n: x.item() if isinstance(x, torch.Tensor) else x for n, x in call.params.items()}
     scalars: dict[str, int | float] = {**numbers, "scale": scale, "keep": call.spec.backward}
     for scalar in program.kernels[0].scalars:
         if scalar.kind == "sign":
             scalars[scalar.name] = -1 if scale < 0 else 1
     if call.spec.dropout:
-        inputs["dropout_seed"] = np.array(call.dropout_seed)
         scalars |= {
             "has_dropout_seed": call.dropout_p > 0,
             "dropout_cutoff": dropout_cutoff(call.dropout_p),
             "dropout_factor": 1 / (1 - call.dropout_p),
         }
-    return run(program, {**inputs, "q": q, "k": k, "v": v}, scalars, tiles)
+    return scalars
 
 
-def _numpy(tensor: torch.Tensor) -> np.ndarray:
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor for the numpy interpreter: reals in float64."""
+    tensor = tensor.detach()
     real = tensor.dtype.is_floating_point
     return (tensor.to(torch.float64) if real else tensor).numpy(force=True)
 
@@ -82,13 +104,16 @@ def mismatch(program: Program, spec: AttentionSpec, case: Case) -> str | None:
     except OutOfBounds as error:
         return f"reads or writes out of bounds: {error}"
     for name, array in found.items():
-        problem = _difference(array, _numpy(wanted[name]))
+        if name not in wanted:
+            continue  # kept for the backward
+        problem = difference(array, as_numpy(wanted[name]))
         if problem:
             return f"{name} {problem}"
     return None if found else "nothing is stored"
 
 
-def _difference(found: np.ndarray, wanted: np.ndarray) -> str | None:
+def difference(found: np.ndarray, wanted: np.ndarray) -> str | None:
+    """The first element that is wrong; None when none is."""
     if found.shape != wanted.shape:
         return f"has shape {found.shape}, not {wanted.shape}"
     with np.errstate(all="ignore"):

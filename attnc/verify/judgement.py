@@ -137,12 +137,15 @@ def _obligations(
     spec: AttentionSpec, program: Program, progress: Progress | None
 ) -> tuple[Obligation, ...]:
     from attnc.verify.formulas import check_formulas
+    from attnc.verify.interpreted_gradients import check_gradients
     from attnc.verify.proofs import EVERY_SHAPE, prove
 
     found: list[Obligation] = []
     for calls, meant, variant in settled(spec, program):
         _tell(progress, "formulas")
         made = [*check_formulas(meant, variant)]
+        _tell(progress, "formulas of the gradients")
+        made += check_gradients(meant, variant)
         _tell(progress, "proofs")
         made += prove(meant, variant, EVERY_SHAPE)
         found += [replace(one, name=f"{calls}: {one.name}" if calls else one.name) for one in made]

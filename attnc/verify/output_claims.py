@@ -7,7 +7,7 @@ from typing import Any
 
 from sympy import Symbol
 
-from attnc.ir.nodes import Axis, Let, Store
+from attnc.ir.nodes import Axis, Let, Start, Store
 from attnc.verify.access_claims import Access, accesses
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.meaning import Meaning, Place
@@ -61,8 +61,8 @@ def _hit(store: Access, target: list[Term], number: int, m: Meaning) -> Term:
 def _needed(tiling: Tiling, store: Access) -> set[str]:
     """Axes of the stored value."""
     assert isinstance(store.node, Store)
-    let = next(s for s in tiling.kernel.body if isinstance(s, Let) and s.name == store.node.value)
-    return set(let.axes)
+    named = (stmt for stmt in tiling.kernel.body if isinstance(stmt, Let | Start))
+    return set(next(stmt for stmt in named if stmt.name == store.node.value).axes)
 
 
 def _row_tile(tiling: Tiling, m: Meaning, place: Place, name: str) -> Term:

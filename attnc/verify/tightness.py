@@ -23,6 +23,8 @@ Term = Any
 
 def tightness_claims(tiling: Tiling) -> list[Claim]:
     """One claim for all loops of a kernel; none where one of them asks its columns."""
+    if not tiling.walks:
+        return []
     values = [let.value for loop in tiling.loops for let in loop.body]
     if any(isinstance(v, Collapse) and v.over == tiling.rows.name for v in values):
         return []
@@ -33,7 +35,7 @@ def _wanted(tiling: Tiling, m: Meaning) -> Term:
     """Look for a visible pair among the corners, the diagonal and the edges of the mask's parts."""
     instance = tiling.instance(m)
     tile = m.pick("tile")
-    place = tiling.tile_at(m, instance, tile)
+    place = tiling.tile_at(m, tiling.in_a_round(m, tiling.loops[0], instance), tile)
     visits = (v for loop in tiling.loops for v in tiling.visits(m, loop, place, tile))
     m.given(m.either(*visits))
     if isinstance(m, ConcreteMeaning):

@@ -48,7 +48,7 @@ def reformed(name: str, change) -> Program:
 
 def test_a_right_program_is_proved() -> None:
     assert {o.status for o in check_formulas(SPEC, READY)} == {"proved"}
-    assert len(check_formulas(SPEC, READY)) == 13
+    assert len(check_formulas(SPEC, READY)) == 15
 
 
 @pytest.mark.parametrize(
