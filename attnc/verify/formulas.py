@@ -42,7 +42,7 @@ Check = Callable[..., Obligation]
 
 
 def check_formulas(spec: AttentionSpec, program: Program) -> tuple[Obligation, ...]:
-    """Compare the score, the streaming step and the results of each forward kernel with the spec."""
+    """Compare score, streaming step and results of each kernel of the forward with the spec."""
     found: list[Obligation] = []
     for kernel in forward_of(program).kernels:
         judge = _Judge(spec, kernel, States(kernel))

@@ -6,18 +6,20 @@ of the formulas of the backward what algebra says of those of the forward, as nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
 
 from attnc.ir.interface import GradientArgument
-from attnc.ir.nodes import Program
+from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case
 from attnc.verify.evaluation import Environment, evaluate
-from attnc.verify.gradient_calls import build_pull
-from attnc.verify.gradient_truth import differentiable, true_gradients
+from attnc.verify.gradient_calls import Pull, build_pull
+from attnc.verify.gradient_truth import GradientTruth, differentiable, true_gradients
 from attnc.verify.inputs import build_call
 from attnc.verify.interpreted import as_numpy, difference, inputs_of, scalars_of, small_cases
 from attnc.verify.interpreter import OutOfBounds, run
@@ -27,49 +29,102 @@ from attnc.verify.reference import Call, heads_first
 DETAIL = "in float64 on {} small calls, to nine digits of what autograd gives"
 CASES = 2
 
+Arrays = dict[str, np.ndarray]
 
-def check_gradients(spec: AttentionSpec, program: Program) -> Iterator[Obligation]:
+
+@dataclass
+class Trial:
+    """A small call with its right gradients; kernels that stay the same run once."""
+
+    spec: AttentionSpec
+    case: Case
+    _made: dict[str, tuple[Kernel, Arrays, Arrays]] = field(default_factory=dict)
+
+    @cached_property
+    def asked(self) -> Pull:
+        """The call, with cotangents."""
+        wanted = differentiable(build_call(self.spec, self.case))
+        return build_pull(self.spec, self.case, wanted)
+
+    @cached_property
+    def truth(self) -> GradientTruth:
+        """What autograd gives."""
+        return true_gradients(self.asked.call, self.asked.cotangents, self.asked.names)
+
+    @cached_property
+    def inputs(self) -> Arrays:
+        """The tensors of the call and the cotangents, heads first."""
+        found = inputs_of(self.asked.call)
+        for name, tensor in self.asked.cotangents.items():
+            turned = self.spec.layout == "bshd" and name == "out"
+            found[f"grad_{name}"] = as_numpy(tensor.transpose(1, 2) if turned else tensor)
+        return found
+
+    def results(self, program: Program) -> Arrays:
+        """Everything that the kernels store.
+
+        Raises: OutOfBounds.
+        """
+        scalars = scalars_of(program, self.asked.call)
+        found = dict(self.inputs)
+        for kernel in program.kernels:
+            read = {b.name: found[b.name] for b in kernel.buffers if b.name in found}
+            before = self._made.get(kernel.name)
+            if before is None or before[0] != kernel or not _same(before[1], read):
+                alone = replace(program, kernels=(kernel,))
+                made = run(alone, found, scalars, self.case.tiles or (16, 16))
+                before = self._made[kernel.name] = (kernel, read, made)
+            found |= before[2]
+        return found
+
+
+def trials_of(spec: AttentionSpec) -> tuple[Trial, ...]:
+    """The small calls on which gradients are compared."""
+    return tuple(Trial(spec, case) for case in islice(small_cases(spec), CASES))
+
+
+def check_gradients(
+    spec: AttentionSpec, program: Program, trials: Sequence[Trial] = ()
+) -> Iterator[Obligation]:
     """One obligation for each operand whose gradient the program gives."""
     given = [one.operand for one in program.interface.gradients]
     problems = dict.fromkeys(given, "")
-    cases = list(islice(small_cases(spec), CASES)) if given else []
-    for case in cases:
-        for name, problem in mismatches(program, spec, case):
+    trials = trials or trials_of(spec)
+    for trial in trials if given else ():
+        for name, problem in mismatches(program, trial):
             if problem and not problems[name]:
-                problems[name] = f"{case.name}: {problem}"
+                problems[name] = f"{trial.case.name}: {problem}"
     for name, problem in problems.items():
         status = "failed" if problem else "checked numerically"
-        detail = problem or DETAIL.format(len(cases))
+        detail = problem or DETAIL.format(len(trials))
         yield Obligation(f"the gradient of {name} is the spec's", status, detail)
 
 
-def mismatches(program: Program, spec: AttentionSpec, case: Case) -> Iterator[tuple[str, str]]:
+def mismatches(program: Program, trial: Trial) -> Iterator[tuple[str, str]]:
     """For each operand that has a gradient, what is wrong with it; empty when nothing is."""
     given = program.interface.gradients
-    wanted = differentiable(build_call(spec, case))
-    asked = build_pull(spec, case, wanted)
-    truth = true_gradients(asked.call, asked.cotangents, wanted)
-    turned = spec.layout == "bshd"
-    inputs = inputs_of(asked.call)
-    for name, tensor in asked.cotangents.items():
-        inputs[f"grad_{name}"] = as_numpy(
-            tensor.transpose(1, 2) if turned and name == "out" else tensor
-        )
+    spec, truth = trial.spec, trial.truth
     try:
-        found = run(program, inputs, scalars_of(program, asked.call), case.tiles or (16, 16))
+        found = trial.results(program)
     except OutOfBounds as error:
         yield from ((one.operand, f"reads or writes out of bounds: {error}") for one in given)
         return
-    for one in given:
-        exact = truth.exact[one.operand]
-        if turned and one.operand in ("q", "k", "v"):
+    for name in dict.fromkeys(one.operand for one in given):
+        exact = truth.exact[name]
+        if spec.layout == "bshd" and name in ("q", "k", "v"):
             exact = exact.transpose(1, 2)
-        summed = _added_up(found[one.buffer], one, spec.group)
-        size = max(1.0, float(truth.sizes[one.operand].max()))
-        if one.places:
-            summed = _landed(summed, one, exact.shape, asked.call)
-        problem = difference(summed / size, as_numpy(exact) / size)
-        yield one.operand, problem or ""
+        size = max(1.0, float(truth.sizes[name].max()))
+        summed = np.zeros(exact.shape)
+        for one in (one for one in given if one.operand == name):
+            part = _added_up(found[one.buffer], one, spec.group)
+            summed = summed + (
+                _landed(part, one, exact.shape, trial.asked.call) if one.places else part
+            )
+        yield name, difference(summed / size, as_numpy(exact) / size) or ""
+
+
+def _same(one: Arrays, other: Arrays) -> bool:
+    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
 
 
 def _added_up(found: np.ndarray, given: GradientArgument, group: int) -> np.ndarray:

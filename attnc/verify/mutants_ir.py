@@ -7,16 +7,19 @@ Otherwise it survived, and verify has a hole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.claims import Tiling, coverage_claims
 from attnc.verify.faults import all_faults
+from attnc.verify.faults_gradients import gradient_faults
 from attnc.verify.formulas import check_formulas
-from attnc.verify.interpreted import mismatch, small_cases
+from attnc.verify.interpreted import forward_of, mismatch, small_cases
+from attnc.verify.interpreted_gradients import Trial, check_gradients, trials_of
 from attnc.verify.meaning import Subject
 from attnc.verify.obligations import Obligation
 from attnc.verify.proofs import claims_of, prove_claim, shapes_of
@@ -42,12 +45,15 @@ class Verdict:
 def ir_mutants(program: Program) -> Iterator[Mutant]:
     """Every fault of the catalogue at every place where it can be made."""
     seen: set[tuple[Kernel, ...]] = set()
+    forward = len(forward_of(program).kernels)
     for number, kernel in enumerate(program.kernels):
-        for name, faulty in all_faults(kernel):
+        more = gradient_faults(kernel) if number >= forward else ()
+        for name, faulty in chain(all_faults(kernel), more):
             kernels = (*program.kernels[:number], faulty, *program.kernels[number + 1 :])
             if kernels not in seen:
                 seen.add(kernels)
-                yield Mutant(name, replace(program, kernels=kernels))
+                prefix = "" if len(program.kernels) == 1 else f"{kernel.name}: "
+                yield Mutant(prefix + name, replace(program, kernels=kernels))
 
 
 def campaign(spec: AttentionSpec, program: Program) -> Iterator[Verdict]:
@@ -70,40 +76,59 @@ class Jury:
     original: Program
 
     @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """Calls on which gradients are compared."""
+        return trials_of(self.spec)
+
+    @cached_property
     def shortcomings(self) -> frozenset[str]:
         """Obligations that the original does not meet: they convict nobody."""
-        found = self._obligations(self.original)
+        found = self._obligations(self.original, self.original.kernels)
         return frozenset(obligation.name for obligation in found if not obligation.ok)
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Proofs and formulas, then numbers: the first that refutes it convicts."""
         doubts: list[str] = []
-        for obligation in self._obligations(mutant.program):
+        faulty = [k for k in mutant.program.kernels if k not in self.original.kernels]
+        for obligation in self._obligations(mutant.program, faulty):
             if obligation.ok or obligation.name in self.shortcomings:
                 continue
-            if obligation.status == "refuted":
+            if obligation.status in ("refuted", "failed"):
                 return Verdict(mutant.name, "killed", obligation.name)
             doubts.append(obligation.name)
-        for case in small_cases(self.spec):
-            problem = mismatch(mutant.program, self.spec, case)
-            if problem:
-                return Verdict(mutant.name, "killed", f"numbers, {case.name}: {problem}")
+        if problem := self._problem(mutant.program, faulty):
+            return Verdict(mutant.name, "killed", f"numbers, {problem}")
         if doubts or self.shortcomings:
             undecided = ", ".join([*doubts, *sorted(self.shortcomings)])
             return Verdict(mutant.name, "survived", f"undecided: {undecided}")
         return Verdict(mutant.name, "equivalent", "every obligation holds of it")
 
-    def _obligations(self, program: Program) -> Iterator[Obligation]:
-        """What convicts most, and fastest, first: ranges and masks, formulas, the rest."""
+    def _problem(self, program: Program, faulty: Sequence[Kernel]) -> str:
+        """What the numbers of the forward say, where that has the fault."""
+        if not set(faulty) & set(forward_of(program).kernels):
+            return ""
+        found = ((case.name, mismatch(program, self.spec, case)) for case in small_cases(self.spec))
+        return next((f"{case}: {problem}" for case, problem in found if problem), "")
+
+    def _obligations(self, program: Program, kernels: Sequence[Kernel]) -> Iterator[Obligation]:
+        """What is shown of kernels; what convicts most, and fastest, first.
+
+        Ranges and masks, formulas, the rest.
+        """
+        judged = [kernel for kernel in kernels if Tiling(kernel).readable]
         subjects = [
             Subject(self.spec, kernel, *shape)
-            for kernel in program.kernels
+            for kernel in judged
             for shape in shapes_of(program, kernel)
         ]
         for subject in subjects[:1]:
             for claim in coverage_claims(Tiling(subject.kernel)):
                 yield prove_claim(claim, subject)
-        yield from check_formulas(self.spec, program)
+        forward = forward_of(program).kernels
+        if set(kernels) & set(forward):
+            yield from check_formulas(self.spec, program)
+        if set(kernels) - set(forward):
+            yield from check_gradients(self.spec, program, self.trials)
         for subject in subjects:
             for claim in claims_of(Tiling(subject.kernel)):
                 yield prove_claim(claim, subject)
