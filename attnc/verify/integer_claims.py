@@ -161,5 +161,8 @@ def _claimed(stmt: Stmt, integers: _Integers) -> Iterator[Any]:
         case Loop():
             for piece in stmt.pieces:
                 yield from (*integers.within(piece.start), *integers.within(piece.stop))
+            if stmt.rounds is not None and stmt.rounds.joined:
+                steps = (sympy.Max(piece.stop - piece.start, 0) for piece in stmt.pieces)
+                yield stmt.rounds.count * Add(*steps)
         case _:
             pass

@@ -6,6 +6,7 @@ to tile is right for that many pieces, whatever their bounds.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 from attnc.verify.claims import Claim, Tiling
@@ -15,13 +16,30 @@ Term = Any
 
 
 def piece_claims(tiling: Tiling) -> list[Claim]:
-    """A claim for each number of pieces that a loop of the kernel has."""
+    """A claim for each number of pieces, and of rounds, that one loop of the kernel counts."""
     counts = sorted({len(loop.pieces) for loop in tiling.loops})
     name = "a counter through {} piece{} visits each tile once"
-    return [
+    claims = [
         Claim(name.format(n, "s" * (n > 1)), lambda m, n=n: _one_to_one(n, m), False)
         for n in counts
     ]
+    rounds = [loop.rounds for loop in tiling.loops if loop.rounds is not None]
+    joined = sorted({int(str(one.count)) for one in rounds if one.joined})
+    name = "a counter through {} joined rounds visits each tile of each once"
+    return [*claims, *(Claim(name.format(n), lambda m, n=n: _joined(n, m), False) for n in joined)]
+
+
+def _joined(count: int, m: Meaning) -> Term:
+    """Step + steps * round: all of them lie in the range, and no two are the same number.
+
+    There are as many as the range has numbers.
+    """
+    steps = m.pick("steps")
+    m.given(steps >= 1)
+    one, other = (m.pick_between(name, 0, steps) for name in ("step", "another step"))
+    inside = (m.between(0, one + steps * n, steps * count) for n in range(count))
+    apart = (one + steps * n < other + steps * k for n, k in combinations(range(count), 2))
+    return m.both(*inside, *apart)
 
 
 def _one_to_one(count: int, m: Meaning) -> Term:
