@@ -40,6 +40,7 @@ def small_cases(spec: AttentionSpec) -> Iterator[Case]:
             scale=scale,
             params=tuple(params.items()),
             seed=seed,
+            dropout_p=0.3 if spec.dropout else 0.0,
         )
 
 

@@ -8,7 +8,7 @@ Otherwise it survived, and verify has a hole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
@@ -23,6 +23,7 @@ from attnc.verify.interpreted_gradients import Trial, check_gradients, trials_of
 from attnc.verify.meaning import Subject
 from attnc.verify.obligations import Obligation
 from attnc.verify.proofs import claims_of, prove_claim, shapes_of
+from attnc.verify.switches import settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ def ir_mutants(program: Program) -> Iterator[Mutant]:
 
 
 def campaign(spec: AttentionSpec, program: Program) -> Iterator[Verdict]:
-    """Judge every mutant of a program."""
+    """Judge every mutant of a program, as it is where all that it may do is done."""
+    _, spec, program = next(settled(spec, program))
     jury = Jury(spec, program)
     for mutant in ir_mutants(program):
         yield jury.judge(mutant)
@@ -74,32 +76,41 @@ class Jury:
 
     spec: AttentionSpec
     original: Program
+    _lacking: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """Calls on which gradients are compared."""
         return trials_of(self.spec)
 
-    @cached_property
+    @property
     def shortcomings(self) -> frozenset[str]:
         """Obligations that the original does not meet: they convict nobody."""
-        found = self._obligations(self.original, self.original.kernels)
-        return frozenset(obligation.name for obligation in found if not obligation.ok)
+        return self._lacks(tuple(kernel.name for kernel in self.original.kernels))
+
+    def _lacks(self, names: tuple[str, ...]) -> frozenset[str]:
+        """The shortcomings of some kernels of the original."""
+        if names not in self._lacking:
+            kernels = [kernel for kernel in self.original.kernels if kernel.name in names]
+            found = self._obligations(self.original, kernels)
+            self._lacking[names] = frozenset(one.name for one in found if not one.ok)
+        return self._lacking[names]
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Proofs and formulas, then numbers: the first that refutes it convicts."""
         doubts: list[str] = []
         faulty = [k for k in mutant.program.kernels if k not in self.original.kernels]
+        names = tuple(kernel.name for kernel in faulty)
         for obligation in self._obligations(mutant.program, faulty):
-            if obligation.ok or obligation.name in self.shortcomings:
+            if obligation.ok or obligation.name in self._lacks(names):
                 continue
             if obligation.status in ("refuted", "failed"):
                 return Verdict(mutant.name, "killed", obligation.name)
             doubts.append(obligation.name)
         if problem := self._problem(mutant.program, faulty):
             return Verdict(mutant.name, "killed", f"numbers, {problem}")
-        if doubts or self.shortcomings:
-            undecided = ", ".join([*doubts, *sorted(self.shortcomings)])
+        if doubts or self._lacks(names):
+            undecided = ", ".join([*doubts, *sorted(self._lacks(names))])
             return Verdict(mutant.name, "survived", f"undecided: {undecided}")
         return Verdict(mutant.name, "equivalent", "every obligation holds of it")
 
