@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import networkx as nx
-from sympy import Basic, Expr
+from sympy import Add, Basic, Expr, Symbol
 
 from attnc import symbols
 from attnc.graph.forward import DIM_INDEX
@@ -66,17 +66,37 @@ def landings(flow: Dataflow) -> tuple[Landing, ...]:
 def _of(flow: Dataflow, leaf: str) -> Iterator[Landing]:
     name = flow.gradients[leaf]
     operation = flow.values[name]
-    declared = {tensor.name for tensor in flow.spec.tensors}
     if isinstance(operation, Scatter):
         many = len(operation.parts) > 1
         for number, (value, indices) in enumerate(operation.parts, 1):
             buffer = f"grad_{leaf}_{number}" if many else f"grad_{leaf}"
             yield _landing(flow, leaf, buffer, value, indices)
-    elif operation.axes or leaf in declared:
+    elif set(operation.axes) & TILE:
         places = _in_step(flow, leaf) if set(operation.axes) >= TILE else ()
         yield Landing(leaf, f"grad_{leaf}", name, _grid(flow, name), places)
-    elif (grid := _number_grid(flow, name)) is not None:
+    else:
+        yield from _by_sums(flow, leaf, name)
+
+
+def _by_sums(flow: Dataflow, leaf: str, name: str) -> Iterator[Landing]:
+    """Of what no position decides: where the sums on its way belong, each summand for itself."""
+    grid = _sum_grid(flow, name)
+    parts = () if grid is not None else _summands(flow, name)
+    grids = [_sum_grid(flow, part) for part in parts]
+    if grid is not None:
         yield Landing(leaf, f"grad_{leaf}", name, grid)
+    elif parts and None not in grids:
+        for number, (part, one) in enumerate(zip(parts, grids, strict=True), 1):
+            assert one is not None
+            yield Landing(leaf, f"grad_{leaf}_{number}", part, one)
+
+
+def _summands(flow: Dataflow, name: str) -> tuple[str, ...]:
+    """The values whose plain sum a value is."""
+    operation = flow.values[name]
+    terms = Add.make_args(cast(Expr, operation.formula)) if isinstance(operation, Map) else ()
+    named = tuple(str(term) for term in terms if isinstance(term, Symbol))
+    return named if len(named) == len(terms) and {*named} <= {*flow.values} else ()
 
 
 def _landing(
@@ -103,8 +123,8 @@ def _grid(flow: Dataflow, value: str) -> tuple[str, ...]:
     return HEAD_KEYS if "r" in axes else KEYS
 
 
-def _number_grid(flow: Dataflow, name: str) -> tuple[str, ...] | None:
-    """Of a number's gradient: the programs that own the sums on its way; None where they differ."""
+def _sum_grid(flow: Dataflow, name: str) -> tuple[str, ...] | None:
+    """The programs that own the sums on the way to a gradient; None where they differ."""
     graph = flow.graph()
     left: set[str] = set()
     for value in nx.ancestors(graph, name) if name in graph else ():

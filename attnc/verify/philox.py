@@ -32,7 +32,8 @@ def philox(counter: Sequence[Array], key: Sequence[Array]) -> tuple[Array, ...]:
 
 def random_number(seed: Array, b: Array, h: Array, q_idx: Array, kv_idx: Array) -> Any:
     """symbols.Random: the word of a pair of positions, as a signed number."""
-    kv_idx, seed = np.asarray(kv_idx, np.int64), np.asarray(seed, np.int64)
+    kv_idx = np.asarray(kv_idx, np.int64)
+    seed = np.asarray(seed).astype(np.int64)  # of 64 bits: one from 2**63 on wraps
     words = np.broadcast_arrays(*philox((kv_idx // 4, q_idx, h, b), (seed, seed >> 32)))
     word = np.choose(np.broadcast_to(kv_idx % 4, words[0].shape), words)
     return word.astype(np.uint32).view(np.int32).astype(np.int64)

@@ -15,7 +15,7 @@ TENSORS = {
     "table": "{shape: [heads, 17]}",
     "slopes": "{shape: [heads]}",
     "ids": "{shape: [batch, kv_len], dtype: int32}",
-    "keep": "{shape: [batch, kv_len], dtype: bool}",
+    "shown": "{shape: [batch, kv_len], dtype: bool}",
     "width": "{shape: [heads], dtype: int32}",
     "lengths": "{shape: [batch], dtype: int64}",
 }
@@ -29,7 +29,7 @@ MASKS = st.sampled_from(
     [
         "causal", "causal(top_left)", "window(7, 3)", "window(inf, 4)", "window(n, 0)",
         "sliding_window(9)", "sliding_window(n)", "prefix(11)", "prefix(n)", "global_tokens(3)",
-        "global_tokens(n)", "dilated(4, 5)", "documents(ids)", "keep[b, kv_idx]",
+        "global_tokens(n)", "dilated(4, 5)", "documents(ids)", "shown[b, kv_idx]",
         "(kv_idx < lengths[b])", "(q_pos - kv_idx < width[h])", "(q_idx // 8 == kv_idx // 8)",
         "(q_pos // 16 >= kv_idx // 16)", "((q_pos - kv_idx) % 5 == 0)",
         "(abs(q_pos - kv_idx) <= far)", "(2 * kv_idx <= q_pos + 3)", "(kv_idx != 6)",
@@ -75,6 +75,20 @@ def _fill(parts: list[str]) -> str:
 scores = st.lists(SCORES, min_size=0, max_size=3).map(_fill)
 
 
+@st.composite
+def _features(draw: st.DrawFn) -> list[str]:
+    """What a spec has beside its score and mask."""
+    rare = st.integers(0, 3).map(lambda n: n == 0)
+    asked = {"sink: per_head": rare, "dropout: true": rare}
+    return ["backward: true", *(line for line, often in asked.items() if draw(often))]
+
+
+def _with_gradient(draw: st.DrawFn, tensor: str) -> str:
+    """A tensor of floats, which may have a gradient."""
+    is_float = not any(kind in tensor for kind in ("int32", "int64", "bool"))
+    return tensor[:-1] + ", grad: true}" if is_float and draw(st.booleans()) else tensor
+
+
 @dataclass(frozen=True)
 class Trial:
     """A spec's text and a call."""
@@ -84,9 +98,11 @@ class Trial:
 
 
 @st.composite
-def trials(draw: st.DrawFn) -> Trial:
+def trials(draw: st.DrawFn, trained: bool = False) -> Trial:
+    """A spec and a call; trained: with all that has a gradient, and fewer heads."""
     mask, score = draw(st.one_of(st.just("true"), masks)), draw(scores)
-    kv, group = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 1, 2, 3, 5]))
+    kv = draw(st.sampled_from([1, 2] if trained else [1, 2, 3]))
+    group = draw(st.sampled_from([1, 1, 2, 3] if trained else [1, 1, 2, 3, 5]))
     qk, v = (
         draw(st.sampled_from([1, 8, 16, 24, 31, 40, 64, 80])),
         draw(st.sampled_from([1, 16, 20, 48])),
@@ -114,8 +130,11 @@ def trials(draw: st.DrawFn) -> Trial:
         lines.append("outputs: [lse]")
     if draw(st.integers(0, 4)) == 0:
         lines.append("head_gate: true")
+    lines += draw(_features()) if trained else ["backward: false"]
     if used:
-        lines.append("tensors: {" + ", ".join(f"{name}: {TENSORS[name]}" for name in used) + "}")
+        shapes = {name: _with_gradient(draw, TENSORS[name]) if trained else TENSORS[name]
+                  for name in used}  # fmt: skip
+        lines.append("tensors: {" + ", ".join(f"{name}: {shapes[name]}" for name in used) + "}")
     if params:
         lines.append("params: {" + ", ".join(f"{name}: {PARAMS[name]}" for name in params) + "}")
     case = Case(
@@ -129,5 +148,6 @@ def trials(draw: st.DrawFn) -> Trial:
         storage=draw(st.sampled_from(["packed", "transposed", "sliced", "expanded"])),
         params=tuple((name, 0.3 if name == "w" else draw(st.integers(-3, 60))) for name in params),
         seed=draw(st.integers(0, 2**20)),
+        dropout_p=draw(st.sampled_from([0.0, 0.3])) if "dropout: true" in lines else 0.0,
     )
     return Trial("\n".join(lines) + "\n", case)

@@ -12,7 +12,9 @@ from attnc.errors import SpecErrors
 from attnc.runtime.loader import load_text
 from attnc.spec import parse_spec
 from attnc.verify.certificate import embedded_spec
+from attnc.verify.gradient_numbers import judge_gradients
 from attnc.verify.numbers import judge
+from attnc.verify.ways import Way
 from tests.fuzz.specs import Trial, trials
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
@@ -35,10 +37,38 @@ def matches_the_reference(trial: Trial) -> None:
     assert not bad, f"{bad}\n{trial.case}\n{trial.text}"
 
 
+def gradients_match_the_reference(trial: Trial) -> None:
+    try:
+        spec = parse_spec(trial.text)
+    except SpecErrors as error:
+        assert "unused" in str(error) or "never" in str(error) or "always" in str(error), (
+            f"{error}\n{trial.text}"
+        )
+        return
+    source = compile_spec(spec).module.source
+    module = load_text(source, "trial", interpret=True)
+    found = judge_gradients(spec, Way(module, "interpreter"), trial.case)
+    bad = [one for one in found if not one.ok]
+    assert not bad, f"{bad}\n{trial.case}\n{trial.text}"
+
+
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(trials())
 def test_a_few_random_specs_match_the_reference(trial: Trial) -> None:
     matches_the_reference(trial)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=SLOW)
+@given(trials(trained=True))
+def test_gradients_of_a_few_random_specs_match_the_reference(trial: Trial) -> None:
+    gradients_match_the_reference(trial)
+
+
+@pytest.mark.fuzz
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=SLOW)
+@given(trials(trained=True))
+def test_gradients_of_many_random_specs_match_the_reference(trial: Trial) -> None:
+    gradients_match_the_reference(trial)
 
 
 @pytest.mark.fuzz

@@ -27,4 +27,6 @@ def test_a_number_is_the_word_of_its_place() -> None:
     for j in range(9):
         words = philox((j // 4, q_idx, h, b), (seed & 0xFFFFFFFF, seed >> 32))
         assert numbers[j] % 2**32 == int(words[j % 4])
+    assert np.array_equal(random_number(2**64 - 5, b, h, q_idx, kv_idx),
+                          random_number(-5, b, h, q_idx, kv_idx))  # fmt: skip
     assert numbers.min() >= -(2**31) and numbers.max() < 2**31
