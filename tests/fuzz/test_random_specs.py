@@ -13,11 +13,14 @@ from attnc.runtime.loader import load_text
 from attnc.spec import parse_spec
 from attnc.verify.certificate import embedded_spec
 from attnc.verify.gradient_numbers import judge_gradients
+from attnc.verify.inputs import build_call
 from attnc.verify.numbers import judge
+from attnc.verify.reference import dense
 from attnc.verify.ways import Way
 from tests.fuzz.specs import Trial, trials
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
+SHARP = 1e4  # larger logits are remade from a rounded lse: a weight is known to 1e-3 at best
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
@@ -44,6 +47,8 @@ def gradients_match_the_reference(trial: Trial) -> None:
         assert "unused" in str(error) or "never" in str(error) or "always" in str(error), (
             f"{error}\n{trial.text}"
         )
+        return
+    if dense(build_call(spec, trial.case)).largest > SHARP:
         return
     source = compile_spec(spec).module.source
     module = load_text(source, "trial", interpret=True)
