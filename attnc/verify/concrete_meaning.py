@@ -24,6 +24,7 @@ class ConcreteMeaning(Meaning):
     values: Mapping[str, Term]
     elements: Callable[[str, list[int]], Term]
     hypotheses: list[Term] = field(default_factory=list)
+    sizes_read: set[str] = field(default_factory=set)
 
     def pick(self, name: str) -> Term:
         """The counterexample's value."""

@@ -106,6 +106,7 @@ class Meaning(ABC):
         """Start with no hypotheses."""
         self.subject = subject
         self.hypotheses: list[Term] = []
+        self.sizes_read: set[str] = set()  # those of blocks on which the claim depends
 
     @abstractmethod
     def pick(self, name: str) -> Term:
@@ -175,6 +176,7 @@ class Meaning(ABC):
         if name in place.at:
             return place.at[name]
         if name in ("BLOCK_Q", "BLOCK_KV"):
+            self.sizes_read.add(name)
             return subject.block_q if name == "BLOCK_Q" else subject.block_kv
         let = self._let(name, place)
         if let is not None:

@@ -7,49 +7,24 @@ has edited.  The numbers judge it.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.cases import Case, cases_for
+from attnc.verify.cases import Case, cases_for, gradient_cases
+from attnc.verify.gradient_numbers import compare_gradients
 from attnc.verify.inputs import build_call
+from attnc.verify.mutants_gradients import GRADIENTS
 from attnc.verify.numbers import CROWD, compare_numbers, judge_grid
 from attnc.verify.reference import visible_pairs
-from attnc.verify.scan import kernels_of, scan
+from attnc.verify.rows import NumberRow
+from attnc.verify.scan import scan
+from attnc.verify.text_mutant import TextMutant, assignment, unguarded
 from attnc.verify.ways import Misbehaved, Way, contained
 
+ROWS = r"\w+, \w+, \w+|\*?q\.shape\[:3\]"
 EMPTY = 'float\\("-inf"\\)'  # as a pattern
-
-
-@dataclass(frozen=True, slots=True)
-class TextMutant:
-    """A fault: every match of `pattern` inside a kernel becomes `replacement`.
-
-    `needs_empty_rows`: without a row that sees nothing, beside rows that see something, the faulty
-    text means the same.  `ways`: those that the fault is on.  `beside`: the pattern is for the text
-    outside the kernels.
-    """
-
-    name: str
-    pattern: str
-    replacement: str
-    needs_empty_rows: bool = False
-    ways: tuple[str, ...] = ("interpreter",)
-    beside: bool = False
-
-    def apply(self, source: str) -> str | None:
-        """The faulty text, or None where there is nothing to make faulty."""
-        lines = source.splitlines(keepends=True)
-        kernels = _kernels(source)
-        places = _between(kernels, len(lines)) if self.beside else kernels
-        for first, last in reversed(places):
-            text = "".join(lines[first:last])
-            faulty = re.sub(self.pattern, self.replacement, text, flags=re.MULTILINE)
-            lines[first:last] = [faulty]
-        changed = "".join(lines)
-        return changed if changed != source else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +44,19 @@ class MutantRow:
         return self.outcome not in ("survived", "undecided")
 
 
-def _assignment(name: str) -> str:
-    """A pattern of an assignment: group 1 is what stands before the value, group 2 the value."""
-    return rf"^( +{name}\w* = )([^#\n]+?)(?=  #|$)"
-
-
-def _unguarded(name: str) -> str:
-    """A pattern of a masked load into `name`: group 1 is what stands before its mask."""
-    return rf"^( +{name}\w* = tl\.load\(.+), mask=.+, other=0(?:\.0)?\)"
-
-
 def _beside(name: str, pattern: str, replacement: str) -> TextMutant:
     """A fault of the dense path or the operator's fake."""
     return TextMutant(name, pattern, replacement, ways=("cpu", "reference"), beside=True)
 
 
 M = TextMutant
-CATALOGUE: tuple[TextMutant, ...] = (
+FORWARD: tuple[TextMutant, ...] = (
     # the running softmax
     M("sum not rescaled", r"rescale \* row_sum \+", "row_sum +"),
     M("output not rescaled", r"^ +(acc\w*) = \1 \* rescale\[:, None\]\n", ""),
     M("weights in base e", r"( p = )tl\.exp2\(", r"\1tl.exp("),
     M("rescale in base e", r"( rescale = )tl\.exp2\(", r"\1tl.exp("),
-    M("maximum of this tile only", _assignment("row_max_new"), r"\1tl.max(logits, 1)"),
+    M("maximum of this tile only", assignment("row_max_new"), r"\1tl.max(logits, 1)"),
     M(
         "anchor of an empty row",
         rf"tl\.where\(row_max_new == {EMPTY}, 0\.0, row_max_new\)",
@@ -117,14 +82,14 @@ CATALOGUE: tuple[TextMutant, ...] = (
     # which tiles
     M("last tile dropped", r"range\((.+), (\S+)\):", r"range(\1, \2 - 1):"),
     M("first tile dropped", r"range\((.+), (\S+)\):", r"range(\1 + 1, \2):"),
-    M("last key dropped", _assignment("kv_hi"), r"\1(\2) - 1"),
-    M("a tile too many without a mask", _assignment("full_hi"), r"\1(\2) + 1"),
+    M("last key dropped", assignment("kv_hi"), r"\1(\2) - 1"),
+    M("a tile too many without a mask", assignment("full_hi"), r"\1(\2) + 1"),
     # memory
     M("load without other", r", other=0(?:\.0)?\)", ")"),
     M("garbage beside the keys", r", other=0\.0\)", ', other=float("nan"))'),
-    M("unguarded keys", _unguarded("k_tile"), r"\1)"),
-    M("unguarded values", _unguarded("v_tile"), r"\1)"),
-    M("unguarded queries", _unguarded("q_tile"), r"\1)"),
+    M("unguarded keys", unguarded("k_tile"), r"\1)"),
+    M("unguarded values", unguarded("v_tile"), r"\1)"),
+    M("unguarded queries", unguarded("q_tile"), r"\1)"),
     M("unguarded store", r"^( +tl\.store\(.+), mask=.+\)$", r"\1)"),
     M("key head by remainder", r"h_kv = h // ", "h_kv = h % "),
     M("key head not shared", r"h_kv = h // \d+", "h_kv = h"),
@@ -148,28 +113,29 @@ CATALOGUE: tuple[TextMutant, ...] = (
     # the operator's fake, which torch.compile believes
     _beside(
         "fake: head dim of q",
-        r"(^ +out = q\.new_empty)\(\(\*q\.shape\[:3\], \d+\)\)",
-        r"\1((*q.shape[:3], q.shape[3] + 1))",
+        rf"(^ +out = q\.new_empty)\(\(({ROWS}), \d+\)\)",
+        r"\1((\2, q.shape[3] + 1))",
     ),
     _beside(
         "fake: transposed",
-        r"(^ +out = q\.new_empty\(\(\*q\.shape\[:3\], \d+\)\))",
+        rf"(^ +out = q\.new_empty\(\((?:{ROWS}), \d+\)\))",
         r"\1.mT.contiguous().mT",
     ),
     _beside(
         "fake: lse in the inputs' dtype",
-        r"^( +return out, q\.new_empty\(q\.shape\[:3\]), dtype=torch\.float32",
+        rf"^( +(?:return out,|lse =) q\.new_empty\(\(?(?:{ROWS})\)?), dtype=torch\.float32",
         r"\1",
     ),
 )
+CATALOGUE = (*FORWARD, *GRADIENTS)
 
 
 def campaign(
     spec: AttentionSpec, source: str, progress: Callable[[str], None] | None = None
 ) -> Iterator[MutantRow]:
     """Try every mutant on a source; one that applies and survives is a failure."""
-    cases = sorted(cases_for(spec), key=_cost)
-    mixed = any(_mixes_empty_rows(spec, case) for case in cases if not case.apart)
+    cases = [case for case in cases_for(spec) if not case.apart]
+    mixed = any(_mixes_empty_rows(spec, case) for case in cases)
     for mutant in CATALOGUE:
         if progress:
             progress(f"mutant: {mutant.name}")
@@ -179,10 +145,10 @@ def campaign(
         elif mutant.needs_empty_rows and not mixed:
             yield MutantRow(mutant.name, "not applicable", "no row is empty beside others")
         else:
-            yield _try(spec, mutant, faulty, cases)
+            yield _try(spec, mutant, faulty)
 
 
-def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]) -> MutantRow:
+def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str) -> MutantRow:
     if findings := scan(faulty, spec.fp32_dot):
         return MutantRow(mutant.name, "killed", f"reading the source: {findings[0]}")
     interpret = "interpreter" in mutant.ways
@@ -195,7 +161,7 @@ def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]
         return MutantRow(mutant.name, "killed", f"{CROWD}: {grid.problem}")
     not_run = ""
     ways = [Way(module, name) for name in mutant.ways]
-    for row in compare_numbers(spec, ways, cases=tuple(cases)):
+    for row in _rows(spec, mutant, ways):
         found = row.comparison
         if found.undecided:
             not_run = f"{row.case}: {found.note}"
@@ -203,6 +169,17 @@ def _try(spec: AttentionSpec, mutant: TextMutant, faulty: str, cases: list[Case]
             how = found.problem or "beyond its limit"
             return MutantRow(mutant.name, "killed", f"{row.case}: {found.what} {how}")
     return MutantRow(mutant.name, "undecided" if not_run else "survived", not_run)
+
+
+def _rows(spec: AttentionSpec, mutant: TextMutant, ways: list[Way]) -> Iterator[NumberRow]:
+    """What the numbers say of a faulty text; cheap cases first."""
+    if mutant.gradients:
+        return compare_gradients(spec, ways, cases=_by_cost(gradient_cases(spec)))
+    return compare_numbers(spec, ways, cases=_by_cost(cases_for(spec)))
+
+
+def _by_cost(cases: Sequence[Case]) -> tuple[Case, ...]:
+    return tuple(sorted(cases, key=_cost))
 
 
 def _cost(case: Case) -> int:
@@ -214,14 +191,3 @@ def _cost(case: Case) -> int:
 def _mixes_empty_rows(spec: AttentionSpec, case: Case) -> bool:
     seen = visible_pairs(build_call(spec, case, poisoned=False)).any(-1)
     return bool((seen.any(-1) & ~seen.all(-1)).any())
-
-
-def _kernels(source: str) -> list[tuple[int, int]]:
-    """The lines of every kernel, in order."""
-    return [(node.lineno - 1, node.end_lineno or node.lineno) for node in kernels_of(source)]
-
-
-def _between(ranges: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
-    """The lines that no range holds."""
-    firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
-    return list(zip([0, *lasts], [*firsts, end], strict=True))

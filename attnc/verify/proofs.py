@@ -95,14 +95,21 @@ def _over_shapes(
     """Prove a claim at every tile shape; report what refutes it, else where it is undecided.
 
     Once a shape is undecided, the others are looked at in one order of search each, for a
-    refutation, and until that has cost as much as one search may.
+    refutation, and until that has cost as much as one search may.  A proof that read one size of
+    the tile alone, or none, is one for every shape that has it.
     """
     found: list[Obligation] = []
+    read: set[str] = set()  # the sizes that a claim reads do not depend on what they are
+    covered: set[tuple[int, ...]] = set()
     doubted = 0  # effort after the first shape in doubt
     for block_q, block_kv in shapes if claim.depends_on_tiles else shapes[:1]:
+        sizes = {"BLOCK_Q": block_q, "BLOCK_KV": block_kv}
+        if tuple(sizes[name] for name in sorted(read)) in covered:
+            continue
         in_doubt = any(not one.ok for one in found)
         seeds = SEEDS[:1] if in_doubt else SEEDS
-        one = prove_claim(claim, Subject(spec, kernel, block_q, block_kv), seeds)
+        one = prove_claim(claim, Subject(spec, kernel, block_q, block_kv), seeds, read)
+        covered.add(tuple(sizes[name] for name in sorted(read)))
         where = "" if one.ok else f"{block_q}x{block_kv}: "
         found.append(replace(one, detail=where + one.detail))
         doubted += one.effort if in_doubt else 0
@@ -112,16 +119,22 @@ def _over_shapes(
     return replace(worst, effort=sum(one.effort for one in found))
 
 
-def prove_claim(claim: Claim, subject: Subject, seeds: tuple[int, ...] = SEEDS) -> Obligation:
-    """Prove a claim at one tile shape.
+def prove_claim(
+    claim: Claim,
+    subject: Subject,
+    seeds: tuple[int, ...] = SEEDS,
+    read: set[str] | None = None,
+) -> Obligation:
+    """Prove a claim at one tile shape; `read` receives the sizes of the tile that it depends on.
 
     Integer tensors may hold any 32-bit number; where a claim needs less, it is proved for elements
     of at most the size of a param, and says so.
     """
-    result = _attempt(claim, subject, seeds)
+    read = set() if read is None else read
+    result = _attempt(claim, subject, seeds, read)
     if result.status == "proved" or not _holds_integers(subject):
         return result
-    modest = _attempt(claim, replace(subject, largest_element=MAX_PARAM), seeds)
+    modest = _attempt(claim, replace(subject, largest_element=MAX_PARAM), seeds, read)
     if modest.status != "proved":
         return result
     note = f"for integer tensor elements up to {MAX_PARAM} in size"
@@ -132,9 +145,10 @@ def _holds_integers(subject: Subject) -> bool:
     return any(tensor.dtype in ("int32", "int64") for tensor in subject.spec.tensors)
 
 
-def _attempt(claim: Claim, subject: Subject, seeds: tuple[int, ...]) -> Obligation:
+def _attempt(claim: Claim, subject: Subject, seeds: tuple[int, ...], read: set[str]) -> Obligation:
     meaning = SolverMeaning(subject)
     conclusion = claim.build(meaning)
+    read |= meaning.sizes_read
     effort, answer, solver = 0, z3.unknown, z3.Solver(ctx=meaning.z3.context)
     for seed in seeds:
         solver = z3.Solver(ctx=meaning.z3.context)

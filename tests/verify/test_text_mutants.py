@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from attnc.driver import compile_spec
+from attnc.verify.mutants_gradients import GRADIENTS
 from attnc.verify.mutants_text import CATALOGUE, campaign
 from attnc.verify.scan import scan, scan_atomics, scan_imports, scan_loads, scan_products
 from tests.verify.specs import HANDMADE, handmade_spec, spec_of
@@ -67,22 +68,36 @@ KERNELS = (
     "head_gate: true\nscore: score + bias[kv_idx]\ntensors: {bias: {shape: [kv_len]}}",
     "heads: 2\nmask: (q_pos - kv_idx) % 5 == 0",
 )
+BACKWARD = (
+    "mask: causal\nscore: softcap(score, 5)\nsink: per_head\nbackward: true",
+    "heads: 2\nmask: causal\ndropout: true\nbackward: true",
+    "heads: 2\nmask: causal\nscore: relative_bias(score, table)\nbackward: true\n"
+    "tensors: {table: {shape: [heads, 9], grad: true}}",
+)
 
 
 def test_every_mutant_applies_to_some_generated_kernel() -> None:
     """A pattern that finds nothing any more judges nothing."""
-    sources = [compile_spec(spec_of(body)).module.source for body in KERNELS]
+    sources = [compile_spec(spec_of(body)).module.source for body in (*KERNELS, *BACKWARD)]
     unused = [m.name for m in CATALOGUE if all(m.apply(source) is None for source in sources)]
     assert unused == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", KERNELS)
+@pytest.mark.parametrize("body", (*KERNELS, *BACKWARD))
 def test_every_mutant_of_a_generated_kernel_is_killed(body: str) -> None:
     spec = spec_of(body + "\nhead_dim: 16\ncheck: [{q_len: 40, kv_len: 50}]")
     rows = list(campaign(spec, compile_spec(spec).module.source))
     assert [row for row in rows if row.outcome == "survived"] == []
     assert sum(row.outcome == "killed" for row in rows) >= 20
+
+
+def test_faults_of_gradients_keep_to_the_backward_kernels() -> None:
+    source = compile_spec(spec_of(BACKWARD[0])).module.source
+    forward = source[: source.index("def backward_rows")]
+    faulty = [mutant.apply(source) for mutant in GRADIENTS]
+    assert sum(text is not None for text in faulty) >= 25
+    assert all(ast.parse(text) and text.startswith(forward) for text in faulty if text)
 
 
 def test_the_handmade_kernel_has_no_findings() -> None:
