@@ -23,6 +23,7 @@ from attnc.ir.nodes import (
     Formula,
     Kernel,
     Let,
+    Load,
     Loop,
     Start,
 )
@@ -78,9 +79,9 @@ class Chain:
     @cached_property
     def raised(self) -> str | None:
         """The value that the running maximum becomes in the loop; formulas call it RAISED."""
-        maxima = maxima_of(self.kernel)
+        leader = leader_of(self.kernel)
         updates = self.loop.updates if self.loop else ()
-        found = [u.value for u in updates if u.name in maxima and u.value in self.lets]
+        found = [u.value for u in updates if u.name == leader and u.value in self.lets]
         return found[0] if len(found) == 1 else None
 
     def value(self, name: str) -> Any:
@@ -166,9 +167,39 @@ def hidden_adds_nothing(element: Basic, condition: Basic, maxima: Collection[str
 
 
 def maxima_of(kernel: Kernel) -> frozenset[str]:
-    """Carried values that may be -oo."""
+    """Carried values that may be -oo: what starts there, or from a sink."""
     starts = (stmt for stmt in kernel.body if isinstance(stmt, Start))
-    return frozenset(s.name for s in starts if s.value == Fill(S.NegativeInfinity))
+    return frozenset(
+        s.name for s in starts if s.value == Fill(S.NegativeInfinity) or starts_from_sink(s, kernel)
+    )
+
+
+def sinks_of(kernel: Kernel) -> frozenset[str]:
+    """Values that are the head's sink."""
+    lets = (stmt for stmt in kernel.body if isinstance(stmt, Let))
+    return frozenset(
+        let.name for let in lets if isinstance(let.value, Load) and let.value.buffer == "sink"
+    )
+
+
+def starts_from_sink(start: Start, kernel: Kernel) -> bool:
+    """Whether a carried value is the sink at first."""
+    return isinstance(start.value, Fill) and str(start.value.value) in sinks_of(kernel)
+
+
+def leader_of(kernel: Kernel) -> str | None:
+    """The running maximum that exponents are taken against; None where no one of them is."""
+    maxima = maxima_of(kernel)
+    if len(maxima) > 1:
+        maxima &= {name for loop in key_loops(kernel) for name in _anchored(loop)}
+    return next(iter(maxima)) if len(maxima) == 1 else None
+
+
+def _anchored(loop: Loop) -> set[str]:
+    """Carried values that something in a loop anchors once they are raised."""
+    formulas = [let.value.expr for let in loop.body if isinstance(let.value, Formula)]
+    anchored = {str(part.args[0]) for formula in formulas for part in formula.atoms(Anchor)}
+    return {update.name for update in loop.updates if update.value in anchored}
 
 
 def sort_of(formula: Basic, maxima: Collection[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from random import Random
 from typing import Any
@@ -205,3 +205,12 @@ _RULES: dict[Any, Callable[..., Number]] = {
     sympy.Xor: lambda *args: sum(map(bool, args)) % 2 == 1,
     sympy.Not: lambda a: not a,
 }
+
+
+def worst(name: str, outcomes: list[Obligation]) -> Obligation:
+    """The least certain of several outcomes."""
+    if not outcomes:
+        return Obligation(name, "refuted", "there is nothing to compare")
+    order = ("refuted", "undecided", "checked numerically", "proved")
+    worst = min(outcomes, key=lambda outcome: order.index(outcome.status))
+    return replace(worst, name=name)

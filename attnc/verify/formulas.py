@@ -17,7 +17,7 @@ from sympy import Basic, S, Symbol
 
 from attnc import symbols
 from attnc.ir.functions import Anchor, InverseOrZero
-from attnc.ir.nodes import Fill, Kernel, Loop, Program, Start, Store
+from attnc.ir.nodes import Kernel, Loop, Program, Start, Store
 from attnc.spec.schema import AttentionSpec
 from attnc.symbols import Random, Read, Where
 from attnc.verify.chains import (
@@ -30,15 +30,19 @@ from attnc.verify.chains import (
     key_loops,
     maxima_of,
     selects,
+    sinks_of,
     sort_of,
 )
-from attnc.verify.equality import Sampler, equal
+from attnc.verify.equality import Sampler, equal, worst
 from attnc.verify.interpreted import forward_of
+from attnc.verify.key_mass import KeyMass
 from attnc.verify.obligations import Obligation
+from attnc.verify.output_formulas import OutputFormulas
 from attnc.verify.states import LN2, States, Unreadable, log2_of
 from attnc.verify.vocabulary import DOT, Vocabulary
 
 Check = Callable[..., Obligation]
+FLOORED = "for scores and sinks above -2e38"
 
 
 def check_formulas(spec: AttentionSpec, program: Program) -> tuple[Obligation, ...]:
@@ -46,10 +50,7 @@ def check_formulas(spec: AttentionSpec, program: Program) -> tuple[Obligation, .
     found: list[Obligation] = []
     for kernel in forward_of(program).kernels:
         judge = _Judge(spec, kernel, States(kernel))
-        made = [_guarded("state before the first tile", judge.start)]
-        for number, loop in enumerate(key_loops(kernel)):
-            made += judge.loop_obligations(number, loop)
-        made += judge.results()
+        made = judge.obligations()
         prefix = "" if len(program.kernels) == 1 else f"{kernel.name}: "
         found += [replace(one, name=prefix + one.name) for one in made]
     return tuple(found)
@@ -69,6 +70,15 @@ class _Judge:
     kernel: Kernel
     states: States
 
+    def obligations(self) -> list[Obligation]:
+        """All that is shown of the kernel."""
+        if self.kernel.axis("k").role == "rows":
+            return [*KeyMass(self.spec, self.kernel, self.sampler).obligations()]
+        made = [_guarded("state before the first tile", self.start)]
+        for number, loop in enumerate(key_loops(self.kernel)):
+            made += self.loop_obligations(number, loop)
+        return [*made, *self.results()]
+
     @cached_property
     def words(self) -> Vocabulary:
         """How the kernel's names translate to the spec's."""
@@ -81,17 +91,21 @@ class _Judge:
         return Sampler(self.spec.heads_q, whole, frozenset({"scale"}))
 
     def start(self, name: str) -> Obligation:
-        """The empty set of keys: maximum -oo, sums 0."""
-        starts = {s.name: s.value for s in self.kernel.body if isinstance(s, Start)}
-        known = (S.NegativeInfinity, S.Zero, sympy.Float(0))
-        filled = {name for name, v in starts.items() if isinstance(v, Fill) and v.value in known}
-        wrong = [name for name in starts if name not in filled]
-        if wrong or not self.states.maximum:
+        """The empty set of keys: maximum -oo, sums 0; with a sink that alone: sink, 1, sums 0."""
+        starts, maximum = self.states.starts, self.states.maximum
+        known = {S.NegativeInfinity, S.Zero, sympy.Float(0)}
+        by_sink = {n for n, at in starts.items() if str(at) in sinks_of(self.kernel)}
+        of_one = {n for n, at in starts.items() if at in (S.One, sympy.Float(1))}
+        if by_sink != ({maximum} if self.spec.sink else set()) or len(of_one) != len(by_sink):
+            return Obligation(name, "refuted", f"{starts}: not the state of the sink")
+        filled = {n for n, at in starts.items() if at in known}
+        wrong = [n for n in starts if n not in filled | by_sink | of_one]
+        if wrong:
             return Obligation(name, "refuted", f"{', '.join(wrong)}: neither -oo nor 0")
         kinds = [type(s) for s in self.kernel.body if isinstance(s, Start | Loop)]
         if Loop in kinds and Start in kinds[kinds.index(Loop) :]:
             return Obligation(name, "refuted", "something starts anew after a loop")
-        return Obligation(name, "proved")
+        return Obligation(name, "proved", FLOORED if self.spec.sink else "")
 
     def loop_obligations(self, number: int, loop: Loop) -> list[Obligation]:
         """All that is shown of one loop."""
@@ -139,7 +153,7 @@ class _Judge:
                 mine = self.words.canonical(exponent * LN2, loop, sign)
                 theirs = self.words.canonical(spec_score, loop, sign)
                 outcomes.append(equal(name, mine, theirs, self.sampler))
-        return _worst(name, outcomes)
+        return worst(name, outcomes)
 
     def share(self, name: str, loop: Loop) -> Obligation:
         """All of each weight is summed; with values and dropout, all or nothing."""
@@ -174,7 +188,7 @@ class _Judge:
             for sign in (1, -1):
                 mine, theirs = (self.words.canonical(x, loop, sign) for x in (largest, exponent))
                 outcomes.append(equal(name, mine, theirs, self.sampler))
-        return _worst(name, outcomes)
+        return worst(name, outcomes)
 
     def merges(self, name: str, loop: Loop) -> Obligation:
         """2^(x - m), rescaled, is 2^(x - raised): old and new sums are over one exponent."""
@@ -188,7 +202,7 @@ class _Judge:
             wanted = power.xreplace({Anchor(RAISED): RAISED})
             mine, theirs = (self.words.canonical(x, loop, 1) for x in (moved, wanted))
             outcomes.append(equal(name, mine, theirs, self.sampler))
-        return _worst(name, outcomes)
+        return worst(name, outcomes)
 
     def results(self) -> list[Obligation]:
         """Every stored output is the spec's."""
@@ -197,19 +211,28 @@ class _Judge:
         for store in stores:
             feature = [str(i) for i in store.index if self._feature(i)]
             what = f"{store.buffer}{feature if feature else ''} is the spec's"
-            check = self.lse if store.buffer == "lse" else self.out
-            found.append(_guarded(what, check, store))
+            found.append(_guarded(what, self._check_of(store.buffer), store))
         return found
+
+    def _check_of(self, buffer: str) -> Check:
+        """What shows that an output is the spec's."""
+        if buffer == "lse":
+            return self.lse
+        if buffer in ("out", "ungated"):
+            return self.out
+        return OutputFormulas(self.spec, self.states, self.words, self.sampler).check_of(buffer)
 
     def _feature(self, index: Basic) -> str | None:
         roles = {str(axis.index): axis.name for axis in self.kernel.axes if axis.role == "feature"}
         return roles.get(str(index))
 
     def _sums_by_values(self) -> dict[str | None, str]:
-        """Feature axis of the summed values (None: the plain sum) -> carried name."""
-        found: dict[str | None, str] = {}
+        """Feature axis of the summed values (None: the sum of all weights) -> carried name."""
+        found: dict[str | None, str] = {None: self.states.denominator}
         for loop in key_loops(self.kernel):
             for step in self.states.sums(loop):
+                if step.name in self.states.plain:
+                    continue
                 axes = self.states.loads("v")[step.values].axes if step.values else ()
                 feature = [a for a in axes if self.kernel.axis(a).role == "feature"]
                 key = feature[0] if feature else None
@@ -250,12 +273,3 @@ class _Judge:
 def seed_of_call() -> sympy.Expr:
     """The 64 bits that a call with dropout is given."""
     return Read(symbols.tensor_symbol("dropout_seed", "int64"))
-
-
-def _worst(name: str, outcomes: list[Obligation]) -> Obligation:
-    """The least certain of several outcomes."""
-    if not outcomes:
-        raise Unreadable("there is nothing to compare")
-    order = ("refuted", "undecided", "checked numerically", "proved")
-    worst = min(outcomes, key=lambda outcome: order.index(outcome.status))
-    return replace(worst, name=name)

@@ -62,12 +62,13 @@ def build_pull(
     if case.storage == "expanded":
         shape = (1, 1, *shape[2:])
     drawn = {"out": torch.randn(shape, generator=draw).expand(*rows, -1)}
-    if "lse" in spec.outputs:
-        drawn["lse"] = torch.randn(rows, generator=draw)
+    shapes = {"lse": rows, "entropy": rows, "key_mass": silent["key_mass"].shape}
+    drawn |= {n: torch.randn(shapes[n], generator=draw) for n in spec.outputs if n in shapes}
     shared = case.storage == "expanded"
     cotangents = {}
     for name, values in drawn.items():
-        hushed = silent[name].all(0).all(0).expand(rows) if shared else silent[name]
+        hushed = silent[name]
+        hushed = hushed.all(0).all(0).expand(hushed.shape) if shared else hushed
         hushed = hushed[(..., *[None] * (values.dim() - hushed.dim()))]
         values = values / max(1.0, case.magnitude)
         values = values.to(DTYPES[case.dtype] if name == "out" else torch.float32)

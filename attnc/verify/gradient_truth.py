@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnc.verify.output_gradients import output_terms
 from attnc.verify.reference import (
     Call,
     by_query_head,
@@ -29,6 +30,7 @@ from attnc.verify.reference import (
     visible_scores,
     weight_shares,
 )
+from attnc.verify.rounded import Rounded
 
 Gradients = dict[str, Tensor]
 Cotangents = Mapping[str, Tensor]  # of out (in the spec's layout) and of lse, where given
@@ -100,7 +102,9 @@ def silent_rows(call: Call, lse: Tensor) -> dict[str, Tensor]:
     """
     real = torch.float64
     scores = visible_scores(call, scaled_products(call, real), visible_pairs(call), real)
-    return {"out": ~(scores > -torch.inf).any(-1), "lse": lse == -torch.inf}
+    seen, empty = scores > -torch.inf, lse == -torch.inf
+    mute = torch.zeros_like(seen[:, :, 0])  # the mass of a key has a cotangent, seen or not
+    return {"out": ~seen.any(-1), "lse": empty, "entropy": empty, "key_mass": mute}
 
 
 def _cleaned_cotangents(
@@ -152,7 +156,7 @@ def _by_autograd(call: Call, given: Gradients, names: tuple[str, ...]) -> Gradie
     varied, leaves = _with_leaves(call, names, dtype=torch.float64)
     forward = dense(varied)
     out = forward.out.transpose(1, 2) if call.spec.layout == "bshd" else forward.out
-    results = {"out": out, "lse": forward.lse}
+    results = {**forward.results, "out": out}
     cotangents = [tensor.to(torch.float64) for tensor in given.values()]
     return _pulled([results[name] for name in given], cotangents, leaves)
 
@@ -189,12 +193,14 @@ def _recomputing(call: Call, given: Gradients, names: tuple[str, ...], seen: Ten
     dtype, real = call.tensors["q"].dtype, torch.float32
     varied, leaves = _with_leaves(call, names)
     rows = _rows(call, given, dtype, real)
-    products = _Rounded.apply(scaled_products(varied, real), dtype)
+    products = Rounded.apply(scaled_products(varied, real), dtype)
     scores = visible_scores(varied, products, seen, real)
     weights = _weights(scores.detach(), rows.lse)
     v = by_query_head(call, heads_first(call)[2]).to(real)
     pulled = rows.pulled.to(dtype).to(real) @ v.mT * rows.share
-    change = pulled + (rows.d_lse - rows.delta)[..., None]
+    more = output_terms(call, given, scores.detach(), rows.lse)
+    of_row = rows.d_lse - rows.delta + more.rows
+    change = pulled + of_row[..., None] + more.pairs
     scored = {n: leaf for n, leaf in leaves.items() if n not in ("v", "head_gate", "sink")}
     found = _pulled([scores], [torch.where(weights == 0, 0.0, weights * change)], scored)
     if "v" in leaves:
@@ -203,7 +209,7 @@ def _recomputing(call: Call, given: Gradients, names: tuple[str, ...], seen: Ten
     if "head_gate" in leaves:
         found["head_gate"] = _of_gate(call, given, rows.ungated, torch.mul)
     if "sink" in leaves:
-        found["sink"] = _of_sink(call, rows, rows.d_lse - rows.delta)
+        found["sink"] = _of_sink(call, rows, of_row + more.sink)
     return {name: found[name] for name in names}
 
 
@@ -227,20 +233,6 @@ def _of_sink(call: Call, rows: _Rows, change: Tensor) -> Tensor:
     return (weights * change).sum((0, 2)).to(sink.dtype)
 
 
-class _Rounded(torch.autograd.Function):
-    """The identity, whose gradient is rounded to a dtype before it meets q and k."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.dtype = dtype
-        return values.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = gradients
-        return gradient.to(ctx.dtype).to(gradient.dtype), None
-
-
 def _sizes(call: Call, given: Gradients, names: tuple[str, ...], seen: Tensor) -> Gradients:
     """The sum of sizes behind each element of a gradient, in float64."""
     real = torch.float64
@@ -250,8 +242,10 @@ def _sizes(call: Call, given: Gradients, names: tuple[str, ...], seen: Tensor) -
     weights = _weights(scores.detach(), rows.lse)
     q, k, v = (tensor.to(real).abs() for tensor in heads_first(call))
     k, v = by_query_head(call, k), by_query_head(call, v)
-    row_size = (rows.pulled.abs() * rows.ungated.abs()).sum(-1) + rows.d_lse.abs()
-    change = weights * (rows.pulled.abs() @ v.mT * rows.share + row_size[..., None])
+    more = output_terms(call, given, scores.detach(), rows.lse)
+    row_size = (rows.pulled.abs() * rows.ungated.abs()).sum(-1) + rows.d_lse.abs() + more.sizes
+    pair_size = rows.pulled.abs() @ v.mT * rows.share + more.pairs.abs()
+    change = weights * (pair_size + row_size[..., None])
     # a partial is itself rounded, as a number of size 1 at least
     slope = _slope(scores, products, change).abs().clamp(min=1.0)
     steep = change * slope * abs(float(scale_of(call)))
@@ -265,7 +259,7 @@ def _sizes(call: Call, given: Gradients, names: tuple[str, ...], seen: Tensor) -
     if "head_gate" in names:
         found["head_gate"] = _of_gate(call, given, rows.ungated, lambda a, b: (a * b).abs())
     if "sink" in names:
-        found["sink"] = _of_sink(call, rows, row_size)
+        found["sink"] = _of_sink(call, rows, row_size + more.sink.abs())
     found |= {n: _size_behind(call, n, seen, change) for n in names if n not in found}
     return {name: found[name] for name in names}
 

@@ -12,7 +12,7 @@ from attnc.verify.far_memory import NoRoom
 from attnc.verify.inputs import DTYPES, build_call, crowded_call
 from attnc.verify.reference import Call, Dense, dense
 from attnc.verify.rows import FAKE, NumberRow, title_of
-from attnc.verify.tolerance import Comparison, compare_lse, compare_out
+from attnc.verify.tolerance import Comparison, compare_aux, compare_out
 from attnc.verify.ways import (
     Answer,
     Misbehaved,
@@ -137,8 +137,8 @@ def _compare(question: Question, way: Way) -> list[Comparison]:
         call = build_call(question.spec, case, device=way.device)
     answer = run(way, call, case)
     results = [compare_out(answer.out.cpu(), truth, plain)]
-    if answer.lse is not None:
-        results.append(compare_lse(answer.lse.cpu(), truth, plain))
+    for name, tensor in answer.aux.items():
+        results.append(compare_aux(name, tensor.cpu(), truth, plain))
     if answer.overrun:  # a GPU does not refuse stray accesses
         results.append(Comparison("memory", problem="wrote outside its output"))
     if case.repeated:

@@ -9,7 +9,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ class Call:
 class Dense:
     """What a call must give: `out` in the spec's layout; `lse` [B, Hq, Sq], a natural logarithm.
 
+    `extra`: max_score and entropy [B, Hq, Sq], key_mass [B, Hq, Sk], of the weights before dropout.
     `largest`: the largest size of anything that is summed up to a visible score: of the score, and
     of scale * sum |q| |k|.  Rounding errors grow with it.
     """
@@ -47,6 +48,12 @@ class Dense:
     out: Tensor
     lse: Tensor
     largest: float
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """All of them by name."""
+        return {"out": self.out, "lse": self.lse, **self.extra}
 
 
 def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
@@ -66,12 +73,25 @@ def dense(call: Call, dtype: torch.dtype = torch.float64) -> Dense:
     weights = torch.exp(scores - torch.where(empty, 0.0, peak))
     total = torch.where(empty, 1.0, weights.sum(-1, keepdim=True))
     share = torch.nn.functional.pad(weight_shares(call, real), (0, 1), value=1.0)
+    extra = _extra(scores, torch.where(empty, 0.0, weights / total))
     weights = torch.where(empty, 0.0, weights / total * share).to(dtype).to(real)
     out = _gated(call, _weighted_sum(weights, scores > -torch.inf, by_query_head(call, v).to(real)))
     lse = torch.where(empty, -torch.inf, peak + torch.log(total)).squeeze(-1)
     out = out.to(dtype)
     largest = max(_peak(scores), _peak(torch.where(visible, _summed(call, q, k, real), 0.0)))
-    return Dense(out.transpose(1, 2) if call.spec.layout == "bshd" else out, lse, largest)
+    out = out.transpose(1, 2) if call.spec.layout == "bshd" else out
+    return Dense(out, lse, largest, extra)
+
+
+def _extra(scores: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Of scores and weights whose last key is the sink."""
+    keys = torch.cat((scores[..., :-1], torch.full_like(scores[..., :1], -torch.inf)), -1)
+    positive = torch.where(weights > 0, weights, 1.0)  # 0 log 0 is 0
+    return {
+        "max_score": keys.detach().amax(-1),
+        "entropy": -(positive * positive.log()).sum(-1),
+        "key_mass": weights[..., :-1].sum(2),
+    }
 
 
 def heads_first(call: Call) -> tuple[Tensor, Tensor, Tensor]:

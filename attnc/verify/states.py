@@ -10,11 +10,22 @@ import sympy
 from sympy import Basic, Expr, S, Symbol
 
 from attnc.ir.functions import Anchor, Exp2
-from attnc.ir.nodes import Kernel, Let, Load, Loop, Start
+from attnc.ir.nodes import Fill, Kernel, Let, Load, Loop, Start
 from attnc.symbols import Where
-from attnc.verify.chains import RAISED, Chain, KeySum, maxima_of, selects, sort_of
+from attnc.verify.chains import (
+    RAISED,
+    Chain,
+    KeySum,
+    key_loops,
+    leader_of,
+    maxima_of,
+    selects,
+    sinks_of,
+    sort_of,
+)
 
 LN2 = sympy.log(2)
+FLOOR = -1e38  # a maximum that starts from a sink may be limited to more than this
 
 
 class Unreadable(ValueError):
@@ -41,10 +52,11 @@ class States:
     @cached_property
     def maximum(self) -> str:
         """The carried running maximum."""
-        maxima = maxima_of(self.kernel)
-        if len(maxima) != 1:
-            raise Unreadable(f"{len(maxima)} running maxima start at -oo, not 1")
-        return next(iter(maxima))
+        leader = leader_of(self.kernel)
+        if leader is None:
+            count = len(maxima_of(self.kernel))
+            raise Unreadable(f"{count} running maxima start at -oo, and exponents follow no one")
+        return leader
 
     def steps(self, loop: Loop) -> dict[str, Any]:
         """What one visit makes of each carried value; all of them must be updated."""
@@ -64,16 +76,34 @@ class States:
             return absent and part.args[0] in conditions
 
         return {
-            name: step.replace(counted, lambda part: part.args[1]) for name, step in steps.items()
+            name: without_floor(step.replace(counted, lambda part: part.args[1]))
+            for name, step in steps.items()
         }
 
     def sums(self, loop: Loop) -> list[Step]:
         """The carried sums of a loop, read apart."""
         if id(loop) not in self._sums:
             steps = self.visible(loop)
-            rest = {name: step for name, step in steps.items() if name != self.maximum}
-            self._sums[id(loop)] = [self._read_sum(name, step) for name, step in rest.items()]
+            maxima = maxima_of(self.kernel)
+            rest = {name: step for name, step in steps.items() if name not in maxima}
+            self._sums[id(loop)] = [
+                self._read_sum(name, step)
+                for name, step in rest.items()
+                if logarithm_of(step) is None
+            ]
         return self._sums[id(loop)]
+
+    def moments(self, loop: Loop) -> dict[str, Any]:
+        """The steps of sums of weights, each times its logarithm."""
+        steps = self.visible(loop)
+        return {name: step for name, step in steps.items() if logarithm_of(step) is not None}
+
+    @cached_property
+    def starts(self) -> dict[str, Any]:
+        """What each carried value is at first: a number, or the name of a value."""
+        found = (stmt for stmt in self.kernel.body if isinstance(stmt, Start))
+        filled = {s.name: s.value.value if isinstance(s.value, Fill) else S.NaN for s in found}
+        return {n: sympy.Integer(x) if x in (0.0, 1.0) else x for n, x in filled.items()}
 
     @cached_property
     def _sums(self) -> dict[int, list[Step]]:
@@ -95,6 +125,27 @@ class States:
         if len(values) > 1:
             raise Unreadable(f"{name} sums a product of {', '.join(values)}")
         return Step(name, rescale, sympy.Mul(*powers), share, values[0] if values else None)
+
+    @cached_property
+    def plain(self) -> frozenset[str]:
+        """The carried sums of the weights themselves, in every loop."""
+        loops = key_loops(self.kernel)
+        plain = [
+            {s.name for s in self.sums(loop) if s.values is None and s.share == 1} for loop in loops
+        ]
+        return frozenset(set.intersection(*plain)) if loops else frozenset()
+
+    @cached_property
+    def denominator(self) -> str:
+        """The sum of all weights, the sink's among them: with a sink it starts from 1.
+
+        Plain sums that start alike are alike.
+        """
+        wanted = 1 if sinks_of(self.kernel) else 0
+        found = [name for name in self.starts if name in self.plain and self.starts[name] == wanted]
+        if not found:
+            raise Unreadable("nothing carries the sum of all weights")
+        return found[0]
 
     def loads(self, buffer: str) -> dict[str, Let]:
         """Lets that load a buffer, in and outside of loops."""
@@ -121,6 +172,28 @@ class States:
                 f"the exponent of {step.name} is not a score less the maximum: {power}"
             )
         return score, unit
+
+
+def logarithm_of(step: Any) -> Any:
+    """The logarithm by which a step multiplies what it sums, or None."""
+    factors = (f for part in step.atoms(KeySum) for f in sympy.Mul.make_args(part.args[0]))
+    return next((factor.args[0] for factor in factors if isinstance(factor, Anchor)), None)
+
+
+def _is_floor(part: Basic) -> bool:
+    return isinstance(part, sympy.Float) and float(part) < FLOOR
+
+
+def without_floor(formula: Any) -> Any:
+    """Drop the limit that keeps a maximum which starts from a sink from overflowing."""
+
+    def floored(part: Basic) -> bool:
+        return isinstance(part, sympy.Max) and any(map(_is_floor, part.args))
+
+    def bare(part: Basic) -> Basic:
+        return sympy.Max(*(x for x in part.args if not _is_floor(x)))
+
+    return formula.replace(floored, bare)
 
 
 def log2_of(power: Any) -> Any:

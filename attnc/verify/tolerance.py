@@ -42,7 +42,7 @@ class Comparison:
     `problem` says what is wrong when no numbers need comparing to know it.
     """
 
-    what: str  # out | lse
+    what: str  # of the results
     error: float = 0.0
     limit: float = 0.0
     compared: int = 0
@@ -88,16 +88,28 @@ def compare_out(got: Tensor, truth: Dense, plain: Dense) -> Comparison:
 
 def compare_lse(got: Tensor, truth: Dense, plain: Dense) -> Comparison:
     """Judge a log-sum-exp: float32, -inf exactly where no key is visible."""
-    if problem := _misfit(got, truth.lse.shape, torch.float32, truth.lse, plain.lse):
-        return Comparison("lse", problem=problem)
-    finite = truth.lse.isfinite()
-    if not torch.equal(got[~finite].double(), truth.lse[~finite]):
-        return Comparison("lse", problem="not -inf where no key is visible")
-    scale = max(truth.largest, _scale(truth.lse[finite]))
+    return compare_aux("lse", got, truth, plain)
+
+
+def compare_aux(name: str, got: Tensor, truth: Dense, plain: Dense) -> Comparison:
+    """Judge an extra output: float32, -inf exactly where the reference is.
+
+    An error of the largest score moves every weight by as much, relative to it, and so a sum of
+    weights by its size times as much, and an entropy by its size and one more.
+    """
+    exact, usual = truth.results[name], plain.results[name]
+    if problem := _misfit(got, exact.shape, torch.float32, exact, usual):
+        return Comparison(name, problem=problem)
+    finite = exact.isfinite()
+    if not torch.equal(got[~finite].double(), exact[~finite]):
+        return Comparison(name, problem="not -inf where no key is visible")
+    size = _scale(exact[finite])
+    moved = {"entropy": 1 + size, "key_mass": max(1.0, size)}.get(name)
+    scale = max(truth.largest, size) if moved is None else max(1.0, truth.largest) * moved
     floor = _score_floor(scale)
     if plain.out.dtype in (torch.float16, torch.bfloat16):
         floor += HALF_LSE_ROUNDINGS * _rounding(plain.out.dtype) * max(1.0, scale)
-    return _within("lse", got[finite], truth.lse[finite], plain.lse[finite], floor)
+    return _within(name, got[finite], exact[finite], usual[finite], floor)
 
 
 def compare_gradient(name: str, got: Tensor, truth: GradientTruth) -> Comparison:

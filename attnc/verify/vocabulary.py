@@ -62,6 +62,8 @@ class Vocabulary:
         covered: list[int] = []
         for left, right, over in (inner.args for inner in inners):
             axis = self.states.kernel.axis(str(over))
+            if str(left) in self.states.loads("k"):  # a kernel that holds keys has them first
+                left, right = right, left
             q, k = self.states.loads("q").get(str(left)), self.states.loads("k").get(str(right))
             if q is None or k is None or axis.name not in q.axes or axis.name not in k.axes:
                 raise Unreadable(f"{left} . {right} is no product of q and k over {over}")

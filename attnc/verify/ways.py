@@ -84,17 +84,22 @@ class Answer:
     """What a module returned for a call."""
 
     out: Tensor
-    lse: Tensor | None
+    aux: Mapping[str, Tensor]
     overrun: bool = False
+
+    @property
+    def lse(self) -> Tensor | None:
+        """The log of each row's sum, where the spec offers it."""
+        return self.aux.get("lse")
 
     @property
     def results(self) -> dict[str, Tensor]:
         """Its tensors by name."""
-        return {"out": self.out} | ({} if self.lse is None else {"lse": self.lse})
+        return {"out": self.out, **self.aux}
 
 
 def run(way: Way, call: Call, case: Case) -> Answer:
-    """Call a module, with lse where the spec offers it.
+    """Call a module, with the extra outputs that the spec offers.
 
     Raises: Misbehaved.
     """
@@ -104,7 +109,7 @@ def run(way: Way, call: Call, case: Case) -> Answer:
 
     with contained(), watch(lay) as watched, refuse_stray_accesses(), quiet():
         answer = ask(way, call.tensors, call, case)
-    return Answer(answer.out, answer.lse, watched.overrun)
+    return Answer(answer.out, answer.aux, watched.overrun)
 
 
 def launch_of(way: Way, call: Call) -> tuple[int, ...] | None:
@@ -186,8 +191,7 @@ def layout_of(tensor: Tensor) -> dict[str, object]:
 
 def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answer:
     """Call `attention` or `reference` as a user would."""
-    wants_lse = "lse" in call.spec.outputs
-    options: dict[str, object] = {"scale": call.scale, "return_aux": wants_lse}
+    options: dict[str, object] = {"scale": call.scale, "return_aux": bool(call.spec.outputs)}
     if call.dropout_p:
         options |= {"dropout_p": call.dropout_p, "dropout_seed": call.dropout_seed}
     if case.tiles and way.name != "reference":
@@ -196,11 +200,12 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
     function = way.module.reference if way.name == "reference" else way.module.attention
     declared = {name: tensor for name, tensor in tensors.items() if name not in "qkv"}
     result = function(*(tensors[name] for name in "qkv"), **declared, **call.params, **options)
-    out, lse = (result[0], result[1].lse) if wants_lse else (result, None)
-    for tensor in (out, lse) if wants_lse else (out,):
+    out, extra = result if call.spec.outputs else (result, None)
+    aux = {name: getattr(extra, name) for name in call.spec.outputs}
+    for tensor in (out, *aux.values()):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"returned {type(tensor).__name__} in place of a tensor")
-    return Answer(out, lse)
+    return Answer(out, aux)
 
 
 @contextlib.contextmanager
