@@ -8,6 +8,7 @@ import pytest
 
 from attnc.driver import lower_spec
 from attnc.verify.faults_gradients import GRADIENT_CATALOGUE
+from attnc.verify.interpreted_gradients import check_gradients
 from attnc.verify.mutants_ir import Jury, Mutant, ir_mutants
 from attnc.verify.switches import settled
 from tests.verify.specs import spec_of
@@ -99,3 +100,13 @@ def test_the_forward_has_no_faults_of_gradients() -> None:
     names = [mutant.name for mutant in court(CAPPED)[1].values()]
     assert any(name.startswith("forward: ") for name in names)
     assert not [name for name in names if name.startswith("forward: grid of ")]
+
+
+def test_calls_that_want_no_gradient_promise_none() -> None:
+    """A closed head is skipped there, so that its gate would get a wrong one."""
+    spec = spec_of("heads: 2\nhead_gate: true\noutputs: []\nbackward: true")
+    outcomes = {
+        calls: [one.ok for one in check_gradients(meant, program)]
+        for calls, meant, program in settled(spec, lower_spec(spec))
+    }
+    assert outcomes == {"with a gradient": [True] * 5, "without a gradient": []}
