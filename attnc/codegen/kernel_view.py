@@ -39,7 +39,7 @@ class KernelView:
     unspecialised: tuple[str, ...]  # scalars whose value must not compile a kernel of its own
     lines: tuple[Line, ...]
     helpers: tuple[str, ...]
-    element: str  # a pointer to elements of the dtype of q
+    element: str  # a pointer to elements of the dtype of q; empty where it touches none
 
 
 def view_kernel(kernel: Kernel, program: Program) -> KernelView:
@@ -60,6 +60,7 @@ class _View:
 
     def view(self) -> KernelView:
         lines = [*self._numbers(), *self._grid(), *self._positions(), *self._body()]
+        elements = (f"{b.name}_ptr" for b in self.kernel.buffers if b.dtype == "element")
         helpers = tuple(sorted(self.text.used | ({"number"} if self._floats() else set())))
         return KernelView(
             name=self.kernel.name,
@@ -74,7 +75,7 @@ class _View:
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
             lines=tuple(tidy(lines)),
             helpers=helpers,
-            element=next(f"{b.name}_ptr" for b in self.kernel.buffers if b.dtype == "element"),
+            element=next(elements, ""),
         )
 
     def _constants(self) -> tuple[tuple[str, str], ...]:

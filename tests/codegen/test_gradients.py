@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.faults.judge import Build, Built, inputs
+from tests.faults.judge import Build, Built, agree_gradients, inputs
 
 PLAIN = "backward: true\nmask: causal"
 FULL = "backward: true\nmask: causal\nheads: 2\nscore: score * w[h] + u[b, kv_idx]\ntensors: " + (
@@ -96,3 +96,8 @@ def test_each_kernel_has_a_schedule_of_its_own(build: Build) -> None:
         "backward_q": (16, table["backward_q"]["block_kv"], table["backward_q"]["warps"]),
         "backward_kv": (32, 16, 2),
     }
+
+
+def test_a_kernel_may_touch_no_element_at_all(build: Build) -> None:
+    built = build("backward: true\nscore: 0.25\noutputs: [lse]")  # lse is all that its rows read
+    agree_gradients(built, inputs(built.spec, 21, 30), ("v",))
