@@ -103,7 +103,7 @@ def silent_rows(call: Call, lse: Tensor) -> dict[str, Tensor]:
     real = torch.float64
     scores = visible_scores(call, scaled_products(call, real), visible_pairs(call), real)
     seen, empty = scores > -torch.inf, lse == -torch.inf
-    mute = torch.zeros_like(seen[:, :, 0])  # the mass of a key has a cotangent, seen or not
+    mute = torch.zeros_like(seen.any(-2))  # the mass of a key has a cotangent, seen or not
     return {"out": ~seen.any(-1), "lse": empty, "entropy": empty, "key_mass": mute}
 
 

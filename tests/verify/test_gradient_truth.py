@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from attnc.verify.gradient_truth import GradientTruth, differentiable, true_gradients
+from attnc.verify.gradient_truth import (
+    GradientTruth,
+    differentiable,
+    silent_rows,
+    true_gradients,
+)
 from attnc.verify.reference import Call
 from tests.verify.specs import call_of, spec_of
 
@@ -111,3 +116,11 @@ def test_a_closed_head_has_a_gradient_of_its_gate() -> None:
     found = judged(call, cotangents)
     assert found.exact["head_gate"].all()
     assert not judged(call, {"out": cotangents["out"]}).exact["q"][:, 0].any()
+
+
+def test_a_call_without_queries_has_no_row_that_is_silent() -> None:
+    call, cotangents = asked("mask: causal", q_len=0)
+    silent = silent_rows(call, cotangents["lse"])
+    assert {name: tuple(rows.shape) for name, rows in silent.items()} == {
+        "out": (2, 4, 0), "lse": (2, 4, 0), "entropy": (2, 4, 0), "key_mass": (2, 4, 9),
+    }  # fmt: skip
