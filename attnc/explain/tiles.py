@@ -134,7 +134,8 @@ class LoopRanges:
         self.digit = next(str(d.index) for d in kernel.grid if str(BLOCK_Q) in names_in(d.extent))
         self.pieces = pieces_of(kernel)
         self.constants: Values = dict(situation.names())
-        self.constants |= {str(BLOCK_Q): block_q, str(BLOCK_KV): block_kv}
+        inference = {scalar.name: False for scalar in kernel.scalars if scalar.kind == "switch"}
+        self.constants |= {str(BLOCK_Q): block_q, str(BLOCK_KV): block_kv} | inference
         self.lets, self.wanted = _before(kernel)
         self.functions: dict[Basic, tuple[Callable, tuple[str, ...]]] = {}
 
