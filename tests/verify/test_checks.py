@@ -57,13 +57,13 @@ PLANTED = (  # text of the file, what an owner makes of it, what verify says
         ),
     ),
     (
-        "            results = _dense(q, k, v, scale)",
-        "            results = _dense(q, k, v, 2 * scale)",
+        "            out, lse = _dense_results(q, k, v, scale)\n    else",
+        "            out, lse = _dense_results(q, k, v, 2 * scale)\n    else",
         ("tails (b2 g2 5x9 tiles 32x32), fp16: out: error above its limit", "", ""),
     ),
     (
-        "    return out.contiguous(), lse.contiguous()",
-        "    return out.mT.contiguous().mT, lse.contiguous()",
+        "    return out.to(q.dtype).contiguous(), lse.contiguous()",
+        "    return out.to(q.dtype).mT.contiguous().mT, lse.contiguous()",
         (
             "",
             "",
@@ -72,8 +72,8 @@ PLANTED = (  # text of the file, what an owner makes of it, what verify says
         ),
     ),
     (
-        "q.new_empty(q.shape[:3], dtype=torch.float32)\n\n\ndef _no_gradient",
-        "q.new_empty(q.shape[:3])\n\n\ndef _no_gradient",
+        "(batch, heads, q_len), dtype=torch.float32)\n    return out, lse\n\n\ndef _is_dense",
+        "(batch, heads, q_len))\n    return out, lse\n\n\ndef _is_dense",
         (
             "",
             "",
@@ -82,8 +82,8 @@ PLANTED = (  # text of the file, what an owner makes of it, what verify says
         ),
     ),
     (
-        "out = q.new_empty((*q.shape[:3], 16))\n    return out, q",
-        "out = q.new_empty((*k.shape[:3], 16))\n    return out, q",
+        "k.shape[1:3]\n    out = q.new_empty((batch, heads, q_len, 16))\n    lse",
+        "k.shape[1:3]\n    out = q.new_empty((batch, kv_heads, kv_len, 16))\n    lse",
         (
             "",
             "",
