@@ -58,7 +58,7 @@ def build_call(
     for name, tensor in values.items():
         view = on_device(store(tensor, case.storage, name), device)
         stored[name] = view.transpose(1, 2) if spec.layout == "bshd" and name in "qkv" else view
-    drops = (case.dropout_p, (case.seed + 1) * SPREAD - 2**63)
+    drops = (case.dropout_p, (case.seed + 1) * SPREAD % 2**64 - 2**63)
     return Call(spec, stored, dict(case.params), case.scale, *drops)
 
 

@@ -191,6 +191,12 @@ def test_values_of_closed_heads_are_poison() -> None:
     assert call.tensors["v"][:, 0].isnan().all() and call.tensors["v"][:, 1].isfinite().all()
 
 
+@pytest.mark.parametrize("seed", [0, 2**11, 2**20])
+def test_seeds_of_dropout_are_of_64_bits(seed: int) -> None:
+    case = dataclasses.replace(_case(), seed=seed, dropout_p=0.5)
+    assert -(2**63) <= build_call(spec_of("dropout: true"), case).dropout_seed < 2**63
+
+
 def test_the_guard_sees_a_store_past_either_end() -> None:
     for offset in (-1, 12):
         with watch() as watched:
