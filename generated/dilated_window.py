@@ -6,18 +6,39 @@ This file needs only torch and triton, and belongs to whoever generated it.
 
 What it computes, for batch entry b, query head h, query q_idx, key kv_idx:
     score   = scale * sum over d of q[b, h, q_idx, d] * k[b, h, kv_idx, d]      scale = 1/sqrt(d) by default
+    logits  = score
     visible = ((q_pos - kv_idx) % 4 == 0) & (abs(kv_idx - q_pos) <= 124)
     q_pos   = q_idx + kv_len - q_len        the position of a query when the queries are the last keys
-    out     = sum over visible keys of exp(score - lse) * v[b, h, kv_idx]
-    lse     = natural log of the sum over visible keys of exp(score)
+    out     = sum over visible keys of exp(logits - lse) * v[b, h, kv_idx]
+    lse     = natural log of the sum over visible keys of exp(logits)
 A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden from every query never matters.
 
-Which keys a tile of queries visits:
+Gradients, from lse and out as the forward wrote them; all else is made again:
+    qk         = sum over d of q * k
+    p          = exp(logits - lse) where visible
+    d_p        = sum over e of grad_out * v
+    d_lse_sum  = sum over e of out * grad_out
+    d_lse      = grad_lse - d_lse_sum
+    d_logits   = p*(d_lse + d_p) where visible
+    d_qk       = d_logits*scale where visible
+    grad_v     = sum over heads of a group, queries of grad_out * p
+    grad_k     = sum over heads of a group, queries of d_qk * q
+    grad_q     = sum over keys of d_qk * k
+    grad_scale = sum over batch entries, heads, queries, keys of d_logits * qk
+
+Which keys a tile of queries visits (forward, backward_q):
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
     kv_lo = max(0, kv_len + q_first - q_len - 124)      (first key that some query may see)
     kv_hi = max(0, min(kv_len, kv_len + q_end - q_len + 124))      (one past the last key that some query may see)
     tile_lo = kv_lo // BLOCK_KV      (first tile that may hold a visible pair)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile that may hold a visible pair)
+    tiles [tile_lo, tile_hi): tiles in which something may be hidden
+Which queries a tile of keys visits (backward_kv):
+    kv_end = min(BLOCK_KV + kv_first, kv_len)      (one past the tile's last key)
+    q_lo = max(0, kv_first - kv_len + q_len - 124)      (first query that some key may see)
+    q_hi = max(0, min(kv_end - kv_len + q_len + 124, q_len))      (one past the last query that some key may see)
+    tile_lo = q_lo // BLOCK_Q      (first tile that may hold a visible pair)
+    tile_hi = (BLOCK_Q + q_hi - 1) // BLOCK_Q      (one past the last tile that may hold a visible pair)
     tiles [tile_lo, tile_hi): tiles in which something may be hidden
 Certificate: dilated_window.json, written by `attnc verify`; `attnc verify dilated_window.py` checks this file again.
 """
@@ -48,30 +69,87 @@ import triton.language as tl
 SPEC_PATH = "specs/dilated_window.yaml"
 
 # --- schedules
-# (device class, bytes of an element) -> tile of a program
+# (device class, bytes of an element, kernel) -> tile of a program
 SCHEDULES = {
-    ("sm_80", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_80", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_86", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_86", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_89", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_89", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_90", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_90", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_100", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_100", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_120", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_120", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("gfx942", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx942", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("sm_80", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_80", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_80", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_80", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_80", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_80", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_80", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_80", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_86", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_86", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_86", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_86", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_86", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_86", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_86", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_86", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_89", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_89", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_89", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_89", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_89", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_89", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_89", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_90", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_90", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_100", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_100", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_100", 2, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("sm_100", 2, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("sm_100", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_100", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_100", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_100", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_120", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_120", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_120", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_120", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_120", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_120", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_120", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_120", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("gfx942", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx942", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 2, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 2, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 4, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx942", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 4, "backward_q"): {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 2},
+    ("gfx942", 4, "backward_kv"): {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 2},
+    ("gfx950", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx950", 2, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 2, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 4, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: c22a903c5012f0af9118eec17333df2d2a4e188ef994f7f649b3e6f37907b29f
+# sha256 of this file without this line: 041d1414be65bd05c2f24919f4b9ce3a72c6eab33c8175c2b202db2fb6f3529b
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
 INTERPRETER_UPCASTS_BF16 = True  # Triton's interpreter computes bf16 wrongly: run it on float32 copies
+
+
+@triton.jit
+def number(x):
+    """A float of the call: passed by value, or a 0-d tensor to be read here."""
+    if isinstance(x, tl.tensor) and x.dtype.is_ptr():
+        return tl.load(x).to(tl.float32)
+    else:
+        return x
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -90,11 +168,13 @@ def forward(
     q_len,  # queries
     kv_len,  # keys
     scale,  # factor of q . k
-    SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1
+    SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1; 0 where only the device knows it
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
+    scale = number(scale)
+    scale_sign = SCALE_SIGN if SCALE_SIGN != 0 else tl.where(scale < 0, -1, 1)
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
@@ -137,7 +217,7 @@ def forward(
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
-        logits = qk * SCALE_SIGN
+        logits = qk * scale_sign
         logits_visible = tl.where(visible, logits, float("-inf"))
         tile_max = tl.max(logits_visible, 1)
         row_max_new = tl.maximum(row_max, tile_max)
@@ -161,7 +241,7 @@ def forward(
     tl.store(lse_base + q_in_tile * lse_stride_q, lse.to(lse_ptr.dtype.element_ty), mask=q_idx < q_len)
 
 
-def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, schedule: list[int]):
+def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor, schedule: list[int]):
     """Launch the kernel, whatever the device; arguments as `attention` has checked them.
 
     Returns: out, lse.
@@ -170,12 +250,10 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
     upcast = INTERPRETED and INTERPRETER_UPCASTS_BF16
     if upcast and q.dtype == torch.bfloat16:
         q, k, v = q.float(), k.float(), v.float()
+
     out = q.new_empty((batch, heads, q_len, 64))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    if out.numel() == 0:
-        return out, lse
-    default = default_schedule(q.device, q.element_size())
-    block_q, block_kv, warps, stages = (asked or usual for asked, usual in zip(schedule, default))
+    block_q, block_kv, warps, stages = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"dilated_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -192,26 +270,429 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
         (block_q - 1) * lse_strides[2],
     )
     with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
-        forward[(programs,)](
-            q, k, v, out, lse,
-            *q_strides,
-            *k_strides,
-            *v_strides,
-            *out_strides,
-            *lse_strides,
-            heads, q_len, kv_len, scale,
-            SCALE_SIGN=-1 if scale < 0 else 1,
-            BLOCK_Q=block_q,
-            BLOCK_KV=block_kv,
-            INDEX=tl.int32 if reach < 2**31 else tl.int64,
-            num_warps=warps,
-            num_stages=stages,
-        )
+        if programs:  # no grid is empty
+            forward[(programs,)](
+                q, k, v, out, lse,
+                *q_strides,
+                *k_strides,
+                *v_strides,
+                *out_strides,
+                *lse_strides,
+                heads, q_len, kv_len, scale,
+                SCALE_SIGN=0 if isinstance(scale, torch.Tensor) else -1 if scale < 0 else 1,
+                BLOCK_Q=block_q,
+                BLOCK_KV=block_kv,
+                INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                num_warps=warps,
+                num_stages=stages,
+            )
     return out, lse
 
 
+@triton.jit(do_not_specialize=["heads", "q_len"])
+def backward_rows(
+    out_ptr,
+    lse_ptr,
+    grad_out_ptr,
+    grad_lse_ptr,
+    finite_lse_ptr,
+    minus_d_lse_ptr,
+    out_stride_b, out_stride_h, out_stride_q, out_stride_e,
+    lse_stride_b, lse_stride_h, lse_stride_q,
+    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    grad_lse_stride_b, grad_lse_stride_h, grad_lse_stride_q,
+    finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
+    minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
+    heads,  # query heads
+    q_len,  # queries
+    BLOCK_Q: tl.constexpr,  # query rows of a tile
+    INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
+):
+    # one program for each (query tile, head, batch entry), query tiles innermost
+    program = tl.program_id(0)
+    q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
+    q_block = program % q_blocks
+    h = program // q_blocks % heads
+    b = program // q_blocks // heads
+
+    q_in_tile = tl.arange(0, BLOCK_Q).to(INDEX)
+    e_idx = tl.arange(0, 64).to(INDEX)
+    q_first = q_block * BLOCK_Q
+    q_idx = q_first + q_in_tile
+
+    lse_base = lse_ptr + tl.cast(b, tl.int64) * lse_stride_b + tl.cast(h, tl.int64) * lse_stride_h + tl.cast(q_first, tl.int64) * lse_stride_q
+    lse = tl.load(lse_base + q_in_tile * lse_stride_q, mask=q_idx < q_len, other=0.0)
+    out_base = out_ptr + tl.cast(b, tl.int64) * out_stride_b + tl.cast(h, tl.int64) * out_stride_h + tl.cast(q_first, tl.int64) * out_stride_q
+    out_offsets = (q_in_tile * out_stride_q)[:, None] + (e_idx * out_stride_e)[None, :]
+    out_tile = tl.load(out_base + out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
+    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    grad_lse_base = grad_lse_ptr + tl.cast(b, tl.int64) * grad_lse_stride_b + tl.cast(h, tl.int64) * grad_lse_stride_h + tl.cast(q_first, tl.int64) * grad_lse_stride_q
+    grad_lse = tl.load(grad_lse_base + q_in_tile * grad_lse_stride_q, mask=q_idx < q_len, other=0.0)
+    d_lse_sum_terms = tl.where(out_tile.to(tl.float32) != 0, grad_out_tile.to(tl.float32) * out_tile.to(tl.float32), 0)
+    d_lse_sum = tl.sum(d_lse_sum_terms, 1)
+    d_lse = grad_lse - d_lse_sum
+    finite_lse = tl.where(lse == float("-inf"), 0.0, lse)
+    minus_d_lse = -d_lse
+    finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
+    tl.store(finite_lse_base + q_in_tile * finite_lse_stride_q, finite_lse.to(finite_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
+    tl.store(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, minus_d_lse.to(minus_d_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+
+
+@triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
+def backward_q(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    grad_out_ptr,
+    finite_lse_ptr,
+    minus_d_lse_ptr,
+    grad_q_ptr,
+    grad_scale_ptr,
+    q_stride_b, q_stride_h, q_stride_q, q_stride_d,
+    k_stride_b, k_stride_h, k_stride_k, k_stride_d,
+    v_stride_b, v_stride_h, v_stride_k, v_stride_e,
+    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
+    minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
+    grad_q_stride_b, grad_q_stride_h, grad_q_stride_q, grad_q_stride_d,
+    grad_scale_stride_b, grad_scale_stride_h, grad_scale_stride_block,
+    heads,  # query heads
+    q_len,  # queries
+    kv_len,  # keys
+    scale,  # factor of q . k
+    BLOCK_Q: tl.constexpr,  # query rows of a tile
+    BLOCK_KV: tl.constexpr,  # keys of a tile
+    INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
+):
+    scale = number(scale)
+    # one program for each (query tile, head, batch entry), query tiles innermost
+    program = tl.program_id(0)
+    q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
+    q_block = program % q_blocks
+    h = program // q_blocks % heads
+    b = program // q_blocks // heads
+
+    q_in_tile = tl.arange(0, BLOCK_Q).to(INDEX)
+    kv_in_tile = tl.arange(0, BLOCK_KV).to(INDEX)
+    d_idx = tl.arange(0, 64).to(INDEX)
+    e_idx = tl.arange(0, 64).to(INDEX)
+    q_first = q_block * BLOCK_Q
+    q_idx = q_first + q_in_tile
+
+    q_pos = q_idx + kv_len - q_len  # position of each query among the keys
+    q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h + tl.cast(q_first, tl.int64) * q_stride_q
+    q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
+    q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
+    finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
+    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
+    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
+    minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
+    q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
+    kv_lo = tl.maximum(kv_len + q_first - q_len - 124, 0)  # first key that some query may see
+    kv_hi = tl.maximum(tl.minimum(kv_len, kv_len + q_end + 124 - q_len), 0)  # one past the last key that some query may see
+    tile_lo = kv_lo // BLOCK_KV  # first tile that may hold a visible pair
+    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile that may hold a visible pair
+    d_q_sum = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
+    d_scale_terms = tl.full([BLOCK_Q], 0.0, tl.float32)
+    call_term = scale * 1.4426950408889634
+    row_term = finite_lse * -1.4426950408889634
+    k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
+    k_step = tl.cast(BLOCK_KV, tl.int64) * k_stride_k
+    k_offsets = (kv_in_tile * k_stride_k)[:, None] + (d_idx * k_stride_d)[None, :]
+    v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h, tl.int64) * v_stride_h
+    v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
+    v_offsets = (kv_in_tile * v_stride_k)[None, :] + (e_idx * v_stride_e)[:, None]
+
+    for tile in range(tile_lo, tile_hi):
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
+        visible = ((tl.abs(kv_idx[None, :] - q_pos[:, None]) <= 124) & ((q_pos[:, None] - kv_idx[None, :]) % 4 == 0)) & (kv_idx < kv_len)[None, :] & (q_idx < q_len)[:, None]  # mask: dilated(32, 4)
+        seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo) & seen)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
+        qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
+        p = tl.exp2(qk * call_term + row_term[:, None])
+        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_logits = (d_p - minus_d_lse[:, None]) * p
+        d_logits_visible = tl.where(visible, d_logits, 0)
+        d_q_sum = tl.dot(d_logits_visible.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
+        weights = tl.where(visible, d_logits * qk, 0)
+        tile_sum = tl.sum(weights, 1)
+        d_scale_terms = d_scale_terms + tile_sum
+
+    d_q = d_q_sum * scale
+    d_scale_existing = tl.where(q_idx < q_len, d_scale_terms, 0)
+    d_scale = tl.sum(d_scale_existing, 0)
+    if grad_q_ptr is not None:
+        grad_q_base = grad_q_ptr + tl.cast(b, tl.int64) * grad_q_stride_b + tl.cast(h, tl.int64) * grad_q_stride_h + tl.cast(q_first, tl.int64) * grad_q_stride_q
+        grad_q_offsets = (q_in_tile * grad_q_stride_q)[:, None] + (d_idx * grad_q_stride_d)[None, :]
+        tl.store(grad_q_base + grad_q_offsets, d_q.to(grad_q_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
+    if grad_scale_ptr is not None:
+        grad_scale_base = grad_scale_ptr + tl.cast(b, tl.int64) * grad_scale_stride_b + tl.cast(h, tl.int64) * grad_scale_stride_h + tl.cast(q_block, tl.int64) * grad_scale_stride_block
+        tl.store(grad_scale_base, d_scale.to(grad_scale_ptr.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["kv_heads", "q_len", "kv_len"])
+def backward_kv(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    grad_out_ptr,
+    finite_lse_ptr,
+    minus_d_lse_ptr,
+    grad_k_ptr,
+    grad_v_ptr,
+    q_stride_b, q_stride_h, q_stride_q, q_stride_d,
+    k_stride_b, k_stride_h, k_stride_k, k_stride_d,
+    v_stride_b, v_stride_h, v_stride_k, v_stride_e,
+    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
+    minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
+    grad_k_stride_b, grad_k_stride_h, grad_k_stride_k, grad_k_stride_d,
+    grad_v_stride_b, grad_v_stride_h, grad_v_stride_k, grad_v_stride_e,
+    kv_heads,  # key/value heads
+    q_len,  # queries
+    kv_len,  # keys
+    scale,  # factor of q . k
+    BLOCK_Q: tl.constexpr,  # query rows of a tile
+    BLOCK_KV: tl.constexpr,  # keys of a tile
+    INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
+):
+    scale = number(scale)
+    # one program for each (key tile, key/value head, batch entry), key tiles innermost
+    program = tl.program_id(0)
+    kv_blocks = (kv_len + BLOCK_KV - 1) // BLOCK_KV
+    kv_block = program % kv_blocks
+    h_kv = program // kv_blocks % kv_heads
+    b = program // kv_blocks // kv_heads
+
+    q_in_tile = tl.arange(0, BLOCK_Q).to(INDEX)
+    kv_in_tile = tl.arange(0, BLOCK_KV).to(INDEX)
+    d_idx = tl.arange(0, 64).to(INDEX)
+    e_idx = tl.arange(0, 64).to(INDEX)
+    kv_first = kv_block * BLOCK_KV
+    kv_idx = kv_first + kv_in_tile
+
+    k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h_kv, tl.int64) * k_stride_h + tl.cast(kv_first, tl.int64) * k_stride_k
+    k_offsets = (kv_in_tile * k_stride_k)[:, None] + (d_idx * k_stride_d)[None, :]
+    k_tile = tl.load(k_base + k_offsets, mask=(kv_idx < kv_len)[:, None], other=0.0)
+    v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h_kv, tl.int64) * v_stride_h + tl.cast(kv_first, tl.int64) * v_stride_k
+    v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
+    v_tile = tl.load(v_base + v_offsets, mask=(kv_idx < kv_len)[:, None], other=0.0)
+    kv_end = tl.minimum(kv_first + BLOCK_KV, kv_len)  # one past the tile's last key
+    q_lo = tl.maximum(kv_first + q_len - kv_len - 124, 0)  # first query that some key may see
+    q_hi = tl.cast(tl.maximum(tl.minimum(tl.cast(kv_end, tl.int64) + tl.cast(q_len, tl.int64) + 124 - tl.cast(kv_len, tl.int64), q_len), 0), tl.int32)  # one past the last query that some key may see
+    tile_lo = q_lo // BLOCK_Q  # first tile that may hold a visible pair
+    tile_hi = (q_hi + BLOCK_Q - 1) // BLOCK_Q  # one past the last tile that may hold a visible pair
+    d_v = tl.full([BLOCK_KV, 64], 0.0, tl.float32)
+    d_k_sum = tl.full([BLOCK_KV, 64], 0.0, tl.float32)
+    call_term = scale * 1.4426950408889634
+    q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h_kv, tl.int64) * q_stride_h
+    q_step = tl.cast(BLOCK_Q, tl.int64) * q_stride_q
+    q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
+    finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h_kv, tl.int64) * finite_lse_stride_h
+    finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
+    finite_lse_offsets = q_in_tile * finite_lse_stride_q
+    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h_kv, tl.int64) * grad_out_stride_h
+    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
+    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h_kv, tl.int64) * minus_d_lse_stride_h
+    minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
+    minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
+
+    for tile in range(tile_lo, tile_hi):
+        q_first = tile * BLOCK_Q
+        q_idx = q_first + q_in_tile
+        q_pos = q_idx + kv_len - q_len  # position of each query among the keys
+        visible = ((tl.abs(kv_idx[:, None] - q_pos[None, :]) <= 124) & ((q_pos[None, :] - kv_idx[:, None]) % 4 == 0)) & (kv_idx < kv_len)[:, None] & (q_idx < q_len)[None, :]  # mask: dilated(32, 4)
+        seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
+        q_tile = tl.load(q_base + tile * q_step + q_offsets, mask=((q_idx < q_hi) & (q_idx >= q_lo) & seen)[:, None], other=0.0)
+        qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
+        finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=(q_idx < q_hi) & (q_idx >= q_lo), other=0.0)
+        p = tl.exp2(tl.where(visible, qk * call_term - (finite_lse * 1.4426950408889634)[None, :], float("-inf")))
+        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_idx < q_hi) & (q_idx >= q_lo) & seen)[:, None], other=0.0)
+        d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+        minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=(q_idx < q_hi) & (q_idx >= q_lo), other=0.0)
+        d_logits = (d_p - minus_d_lse[None, :]) * p
+        d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+        d_logits_visible = tl.where(visible, d_logits, 0)
+        d_k_sum = tl.dot(d_logits_visible.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
+
+    d_k = d_k_sum * scale
+    if grad_k_ptr is not None:
+        grad_k_base = grad_k_ptr + tl.cast(b, tl.int64) * grad_k_stride_b + tl.cast(h_kv, tl.int64) * grad_k_stride_h + tl.cast(kv_first, tl.int64) * grad_k_stride_k
+        grad_k_offsets = (kv_in_tile * grad_k_stride_k)[:, None] + (d_idx * grad_k_stride_d)[None, :]
+        tl.store(grad_k_base + grad_k_offsets, d_k.to(grad_k_ptr.dtype.element_ty), mask=(kv_idx < kv_len)[:, None])
+    if grad_v_ptr is not None:
+        grad_v_base = grad_v_ptr + tl.cast(b, tl.int64) * grad_v_stride_b + tl.cast(h_kv, tl.int64) * grad_v_stride_h + tl.cast(kv_first, tl.int64) * grad_v_stride_k
+        grad_v_offsets = (kv_in_tile * grad_v_stride_k)[:, None] + (e_idx * grad_v_stride_e)[None, :]
+        tl.store(grad_v_base + grad_v_offsets, d_v.to(grad_v_ptr.dtype.element_ty), mask=(kv_idx < kv_len)[:, None])
+
+
+GRADIENTS = ("q", "k", "v", "scale")  # operands that may have one
+
+
+def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor, schedule: list[int]):
+    """Launch the kernels of the backward, in order; arguments as the forward had and made them.
+
+    A kernel runs where a wanted gradient takes it, and computes nothing for what it need not write.
+    wanted: a set of GRADIENTS.  Returns: name -> gradient, None where not wanted.
+    """
+    (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    upcast = INTERPRETED and INTERPRETER_UPCASTS_BF16
+    if upcast and q.dtype == torch.bfloat16:
+        q, k, v, grad_out, out = q.float(), k.float(), v.float(), grad_out.float(), out.float()
+
+    finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
+    minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
+    if wanted & {"q", "k", "v", "scale"}:
+        block_q, block_kv, warps, stages = tile_of("backward_rows", q, schedule)
+        programs = triton.cdiv(q_len, block_q) * heads * batch
+        if programs >= 2**31:
+            raise ValueError(f"dilated_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
+        out_strides = out.stride()
+        lse_strides = lse.stride()
+        grad_out_strides = grad_out.stride()
+        grad_lse_strides = grad_lse.stride()
+        finite_lse_strides = finite_lse.stride()
+        minus_d_lse_strides = minus_d_lse.stride()
+        reach = max(
+            (block_q - 1) * lse_strides[2],
+            (block_q - 1) * out_strides[2] + 63 * out_strides[3],
+            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * grad_lse_strides[2],
+            (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * minus_d_lse_strides[2],
+        )
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            if programs:  # no grid is empty
+                backward_rows[(programs,)](
+                    out, lse, grad_out, grad_lse, finite_lse, minus_d_lse,
+                    *out_strides,
+                    *lse_strides,
+                    *grad_out_strides,
+                    *grad_lse_strides,
+                    *finite_lse_strides,
+                    *minus_d_lse_strides,
+                    heads, q_len,
+                    BLOCK_Q=block_q,
+                    INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
+    grad_q = grad_scale = None
+    if wanted & {"q", "scale"}:
+        block_q, block_kv, warps, stages = tile_of("backward_q", q, schedule)
+        grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
+        grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
+        programs = triton.cdiv(q_len, block_q) * heads * batch
+        if programs >= 2**31:
+            raise ValueError(f"dilated_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
+        q_strides = q.stride()
+        k_strides = k.stride()
+        v_strides = v.stride()
+        grad_out_strides = grad_out.stride()
+        finite_lse_strides = finite_lse.stride()
+        minus_d_lse_strides = minus_d_lse.stride()
+        grad_q_strides = grad_q.stride() if grad_q is not None else (0, 0, 0, 0)
+        grad_scale_strides = grad_scale.stride() if grad_scale is not None else (0, 0, 0)
+        reach = max(
+            (block_q - 1) * q_strides[2] + 63 * q_strides[3],
+            (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * minus_d_lse_strides[2],
+            (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
+            (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
+            (block_q - 1) * grad_q_strides[2] + 63 * grad_q_strides[3],
+        )
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            if programs:  # no grid is empty
+                backward_q[(programs,)](
+                    q, k, v, grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
+                    *q_strides,
+                    *k_strides,
+                    *v_strides,
+                    *grad_out_strides,
+                    *finite_lse_strides,
+                    *minus_d_lse_strides,
+                    *grad_q_strides,
+                    *grad_scale_strides,
+                    heads, q_len, kv_len, scale,
+                    BLOCK_Q=block_q,
+                    BLOCK_KV=block_kv,
+                    INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
+        if "scale" in wanted:
+            grad_scale = grad_scale.sum((0, 1, 2))
+    grad_k = grad_v = None
+    if wanted & {"k", "v"}:
+        block_q, block_kv, warps, stages = tile_of("backward_kv", q, schedule)
+        grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
+        grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
+        programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
+        if programs >= 2**31:
+            raise ValueError(f"dilated_window: batch {batch} x heads {kv_heads} x kv_len {kv_len} needs {programs} programs; a grid holds 2**31 - 1")
+        q_strides = q.stride()
+        k_strides = k.stride()
+        v_strides = v.stride()
+        grad_out_strides = grad_out.stride()
+        finite_lse_strides = finite_lse.stride()
+        minus_d_lse_strides = minus_d_lse.stride()
+        grad_k_strides = grad_k.stride() if grad_k is not None else (0, 0, 0, 0)
+        grad_v_strides = grad_v.stride() if grad_v is not None else (0, 0, 0, 0)
+        reach = max(
+            (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
+            (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
+            (block_q - 1) * q_strides[2] + 63 * q_strides[3],
+            (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * minus_d_lse_strides[2],
+            (block_kv - 1) * grad_k_strides[2] + 63 * grad_k_strides[3],
+            (block_kv - 1) * grad_v_strides[2] + 63 * grad_v_strides[3],
+        )
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            if programs:  # no grid is empty
+                backward_kv[(programs,)](
+                    q, k, v, grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
+                    *q_strides,
+                    *k_strides,
+                    *v_strides,
+                    *grad_out_strides,
+                    *finite_lse_strides,
+                    *minus_d_lse_strides,
+                    *grad_k_strides,
+                    *grad_v_strides,
+                    kv_heads, q_len, kv_len, scale,
+                    BLOCK_Q=block_q,
+                    BLOCK_KV=block_kv,
+                    INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
+    return {"q": grad_q, "k": grad_k, "v": grad_v, "scale": grad_scale}
+
+
+KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv")
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+
+
+def tile_of(kernel, q, schedule):
+    """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
+    first = len(FIELDS) * KERNELS.index(kernel)
+    asked = schedule[first : first + len(FIELDS)]
+    return [own or usual for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
+
+
 @functools.cache
-def default_schedule(device, element_bytes):
+def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
     Returns: [block_q, block_kv, warps, stages].
@@ -221,55 +702,129 @@ def default_schedule(device, element_bytes):
         name = torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
     elif device.type == "cuda":
         name = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
-    rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
+    rows = {key[0]: row for key, row in SCHEDULES.items() if key[1:] == (element_bytes, kernel)}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
         older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
         if not older:
             raise RuntimeError(f"dilated_window: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
-    return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
+    return [rows[name][field] for field in FIELDS]
 
 
-def _operator_name():
+def _operator_name(suffix=""):
     """attnc::dilated_window; a second copy of this file in one process gets a name of its own."""
-    name, copy = "dilated_window", 1
+    name, copy = f"dilated_window{suffix}", 1
     while hasattr(torch.ops.attnc, name):
         copy += 1
-        name = f"dilated_window_{copy}"
+        name = f"dilated_window{suffix}_{copy}"
     return f"attnc::{name}"
 
 
 @torch.library.custom_op(_operator_name(), mutates_args=())
-def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: torch.types.Number | None, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale_tensor: torch.Tensor | None, scale: torch.types.Number | None, schedule: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The attention as one opaque operator: what torch.compile and torch.export see.
 
+    scale: None where it comes as a 0-d tensor, or by default.
     It checks the numbers, too: outside of it, torch.compile knows no value of a 0-d tensor. What
     comes of one may be a Number, not a float.
     """
+    scale = scale if scale_tensor is None else scale_tensor
     if scale is None:
         scale = _default_scale()
     _check_finite("scale", scale)
-    if q.device.type == "cpu" and not INTERPRETED:
+    if _is_dense(q):
         with torch.autocast("cpu", enabled=False):
-            results = _dense(q, k, v, scale)
+            out, lse = _dense_results(q, k, v, scale)
     else:
-        results = launch_forward(q, k, v, scale, schedule)
-    out, lse = results
-    return out.to(q.dtype), lse
+        out, lse = launch_forward(q, k, v, _readable(q, scale), schedule)
+    return out.to(q.dtype).contiguous(), lse.contiguous()
 
 
 @operator.register_fake
-def _(q, k, v, scale, schedule):
-    out = q.new_empty((*q.shape[:3], 64))
-    return out, q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(q, k, v, scale_tensor, scale, schedule):
+    (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    out = q.new_empty((batch, heads, q_len, 64))
+    lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
+    return out, lse
 
 
-def _no_gradient(ctx, *gradients):
-    raise NotImplementedError("dilated_window: this version of attnc compiles the forward pass alone; call it under torch.no_grad()")
+def _is_dense(q):
+    """Whether the dense form computes: on the CPU, outside Triton's interpreter."""
+    return q.device.type == "cpu" and not INTERPRETED
 
 
-operator.register_autograd(_no_gradient)
+def _readable(q, scalar):
+    """A scalar as a kernel on q's device takes it: a number, or a 0-d tensor that lies there."""
+    is_elsewhere = isinstance(scalar, torch.Tensor) and scalar.device != q.device
+    return scalar.item() if is_elsewhere else scalar
+
+
+@torch.library.custom_op(_operator_name("_backward"), mutates_args=())
+def backward_operator(wanted: list[bool], grad_out: torch.Tensor, grad_lse: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale_tensor: torch.Tensor | None, scale: torch.types.Number | None, schedule: list[int]) -> list[torch.Tensor]:
+    """The gradients of those of GRADIENTS that are wanted, as one opaque operator."""
+    operands = dict(zip(GRADIENTS, (q, k, v, scale_tensor)))
+    names = [name for name, is_wanted in zip(GRADIENTS, wanted) if is_wanted]
+    scale = scale if scale_tensor is None else scale_tensor
+    if scale is None:
+        scale = _default_scale()
+    if _is_dense(q):
+        with torch.autocast("cpu", enabled=False):
+            found = _dense_gradients(names, grad_out, grad_lse, q, k, v, scale)
+    else:
+        found = launch_backward(set(names), grad_out, grad_lse, out, lse, q, k, v, _readable(q, scale), schedule)
+    return [found[name].to(operands[name]).contiguous() for name in names]
+
+
+@backward_operator.register_fake
+def _(wanted, grad_out, grad_lse, out, lse, q, k, v, scale_tensor, scale, schedule):
+    operands = zip(wanted, (q, k, v, scale_tensor))
+    return [operand.new_empty(operand.shape) for is_wanted, operand in operands if is_wanted]
+
+
+def _no_second_gradient(ctx, *gradients):
+    raise NotImplementedError("dilated_window: a gradient of a gradient is not built; take it of `reference`, which is dense, or detach the first")
+
+
+backward_operator.register_autograd(_no_second_gradient)
+
+
+def _dense_gradients(names, grad_out, grad_lse, q, k, v, scale):
+    """The same on a CPU tensor outside Triton's interpreter, by autograd through the dense form."""
+    operands = {"q": q, "k": k, "v": v, "scale": scale}
+
+    def results(*varied):
+        out, lse = _dense_results(**operands | dict(zip(names, varied)))
+        return out, lse
+
+    _, pull = torch.func.vjp(results, *(operands[name] for name in names))
+    return dict(zip(names, pull((grad_out, grad_lse))))
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, scale_tensor, scale, schedule = inputs
+    out, lse = output
+    ctx.save_for_backward(out, lse, q, k, v, scale_tensor)
+    ctx.numbers = [scale, schedule]
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, grad_out, grad_lse):
+    out, lse, *tensors = ctx.saved_tensors
+    q, k = tensors[:2]
+    (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    if grad_out is None:
+        grad_out = q.new_zeros((batch, heads, q_len, 64))
+    if grad_lse is None:
+        grad_lse = q.new_zeros((batch, heads, q_len), dtype=torch.float32)
+    asked = dict(zip(("q", "k", "v", "scale"), ctx.needs_input_grad))
+    wanted = [asked[name] for name in GRADIENTS]
+    found = iter(backward_operator(wanted, grad_out, grad_lse, out, lse, *tensors, *ctx.numbers))
+    gradients = [next(found) if name in GRADIENTS and is_asked else None for name, is_asked in asked.items()]
+    return (*gradients, *[None] * len(ctx.numbers))
+
+
+operator.register_autograd(_gradients, setup_context=_keep)
 
 
 class Aux(NamedTuple):
@@ -284,14 +839,14 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     Shapes: q [batch, heads, q_len, 64], k [batch, kv_heads, kv_len, 64], v [batch, kv_heads, kv_len, 64] -> out [batch, heads, q_len, 64];
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's.
+    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's; one under the name
+        of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
     _check(q, k, v)
-    if scale is not None:
-        scale = _number("scale", scale, float)
-    results = operator(q, k, v, scale, _tile(schedule))
-    return (results[0], Aux(*results[1:])) if return_aux else results[0]
+    scale, scale_tensor = _scalar("scale", scale, q)
+    results = operator(q, k, v, scale_tensor, scale, _tiles(schedule))
+    return (results[0], Aux(*results[1:2])) if return_aux else results[0]
 
 
 def reference(q, k, v, *, scale=None, return_aux=False):
@@ -302,15 +857,9 @@ def reference(q, k, v, *, scale=None, return_aux=False):
     _check(q, k, v, dtypes=(*DTYPES, torch.float64))
     if scale is None:
         scale = _default_scale()
-    _check_scalar("scale", scale, float)
+    _check_scalar("scale", scale, float, q)
     out, lse = _dense_results(q, k, v, scale)
     return (out, Aux(lse)) if return_aux else out
-
-
-def _dense(q, k, v, scale):
-    """The operator's results on a CPU tensor outside Triton's interpreter."""
-    out, lse = _dense_results(q, k, v, scale)
-    return out.contiguous(), lse.contiguous()
 
 
 def _dense_results(q, k, v, scale):
@@ -321,18 +870,22 @@ def _dense_results(q, k, v, scale):
     q_idx = torch.arange(q_len, device=q.device).view(1, 1, -1, 1)
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
-    score = q.to(real) @ k.transpose(2, 3) * scale
-    visible = torch.broadcast_to((torch.abs((kv_idx - q_pos)) <= 124) & (((q_pos - kv_idx) % 4) == 0), score.shape)
+    visible = torch.broadcast_to((torch.abs((kv_idx - q_pos)) <= 124) & (((q_pos - kv_idx) % 4) == 0), (batch, heads, q_len, kv_len))
+    # what nothing sees never reaches a result or a gradient, whatever lies there
+    q = torch.where(visible.any(3)[..., None], q.to(real), 0.0)
+    k, v = (torch.where(visible.any(2)[..., None], x, 0.0) for x in (k, v))
+    score = q @ k.transpose(2, 3) * scale
     logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
-    lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
-    empty = (lse == float("-inf"))[..., None]
+    empty = torch.isneginf(logits).all(-1, keepdim=True)
+    logits = torch.where(empty, 0.0, logits)  # the gradient of log(0) is no number
+    lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.sum(-1)
+    lse = torch.where(empty[..., 0], float("-inf"), lse)
     # not exp(logits - lse): a large lse is rounded, and the weights would not add up to 1
-    weights = torch.where(empty, 0.0, torch.softmax(torch.where(empty, 0.0, logits), -1))
-    seen = visible.any(2)  # a key hidden from every query never reaches a result, whatever lies there
-    out = weights @ torch.where(seen[..., None], v, 0.0)
-    out = out.to(element)
-    return out, lse.float() if real == torch.float32 else lse
+    weights = torch.where(empty, 0.0, torch.softmax(logits, -1))
+    out = weights @ v
+    out = torch.where(empty, 0.0, out).to(element)  # no gradient of such a row, either
+    return out, lse
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -370,11 +923,13 @@ def _check(q, k, v, dtypes=DTYPES):
             raise ValueError(f"dilated_window: {name} has length {length}; at most 2**30 is supported")
 
 
-def _check_scalar(name, value, kind):
+def _check_scalar(name, value, kind, q):
     """Refuse, by name, what is no run-time scalar of its kind; a float may be a 0-d tensor."""
     if isinstance(value, torch.Tensor) and value.dim() == 0 and kind is float:
         if value.is_meta:
             raise ValueError(f"dilated_window: {name} is on meta, where it has no value")
+        if value.device not in (q.device, torch.device("cpu")):
+            raise ValueError(f"dilated_window: {name} must be on the device of q, {q.device}, or on the CPU, not on {value.device}")
         if value.dtype == torch.bool or value.is_complex():
             raise TypeError(f"dilated_window: {name} must be float, not {value.dtype}")
     elif isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
@@ -383,17 +938,20 @@ def _check_scalar(name, value, kind):
         raise ValueError(f"dilated_window: {name} is {value}; at most 2**29 in size is supported")
 
 
-def _number(name, value, kind):
-    """A run-time scalar as a Python number."""
-    _check_scalar(name, value, kind)
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad and torch.is_grad_enabled():
-            _no_gradient(None)  # the number alone would lose the gradient without a word
-        value = value.item()
-    return kind(value)
+def _scalar(name, value, q):
+    """A run-time scalar as (number, 0-d tensor): one of them is None, both where none is given."""
+    if value is None and name == "scale":
+        return None, None
+    _check_scalar(name, value, float, q)
+    return (None, value) if isinstance(value, torch.Tensor) else (float(value), None)
 
 
 def _check_finite(name, value):
+    """Refuse what is not finite in float32; a tensor on a GPU is taken as it is: no wait for its value."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu":
+            return
+        value = value.item()
     if not abs(value) <= torch.finfo(torch.float32).max:
         raise ValueError(f"dilated_window: {name} must be finite in float32, not {value}")
 
@@ -403,17 +961,21 @@ def _default_scale():
     return float(1.0 / math.sqrt(d))
 
 
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+def _tiles(schedule):
+    """A schedule mapping as the fields of each of KERNELS in turn; 0 where the table decides."""
+    asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
+    tiles = [{name: asked[name] for name in FIELDS if name in asked}]
+    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
+    return [tile.get(name, 0) for tile in tiles for name in FIELDS]
 
 
-def _tile(schedule):
-    """A schedule mapping as [block_q, block_kv, warps, stages]; 0 where the table decides."""
+def _fields(schedule, what, allowed):
+    """Refuse, by name, a field that is not allowed or has no legal value."""
     if not isinstance(schedule, (Mapping, type(None))):
-        raise TypeError(f"dilated_window: schedule must be a mapping, not {type(schedule).__name__}")
-    asked = dict(schedule or {})
-    for name, value in asked.items():
-        if name not in FIELDS:
-            raise ValueError(f"dilated_window: schedule has no field {name!r}; it may set {', '.join(FIELDS)}")
-        if type(value) is not int or value not in FIELDS[name]:
-            raise ValueError(f"dilated_window: schedule {name} must be one of {FIELDS[name]}, not {value!r}")
-    return [asked.get(name, 0) for name in FIELDS]
+        raise TypeError(f"dilated_window: {what} must be a mapping, not {type(schedule).__name__}")
+    for name, value in (schedule or {}).items():
+        if name not in allowed:
+            raise ValueError(f"dilated_window: {what} has no field {name!r}; it may set {', '.join(allowed)}")
+        if name in FIELDS and (type(value) is not int or value not in FIELDS[name]):
+            raise ValueError(f"dilated_window: {what} {name} must be one of {FIELDS[name]}, not {value!r}")
+    return dict(schedule or {})

@@ -6,20 +6,54 @@ This file needs only torch and triton, and belongs to whoever generated it.
 
 What it computes, for batch entry b, query head h, query q_idx, key kv_idx:
     score   = scale * sum over d of q[b, h, q_idx, d] * k[b, h // 4, kv_idx, d]      scale = 1/sqrt(d) by default
+    logits  = score
     visible = kv_idx <= q_pos
     q_pos   = q_idx + kv_len - q_len        the position of a query when the queries are the last keys
-    out     = sum over visible keys of exp(score - lse) * v[b, h // 4, kv_idx]
+    out     = sum over visible keys of exp(logits - lse) * v[b, h // 4, kv_idx]
     out     is multiplied by head_gate[h]
-    lse     = natural log of the sum over visible keys of exp(score)
+    keep    = whether a gradient is wanted: else heads of gate 0 are skipped
+    lse     = natural log of the sum over visible keys of exp(logits)
 A query that sees no key gives out 0 and lse -inf.  What lies in keys hidden from every query never matters.
 
-Which keys a tile of queries visits:
+Gradients, from lse and ungated as the forward wrote them; all else is made again:
+    qk             = sum over d of q * k
+    p              = exp(logits - lse) where visible
+    ungated        = sum over keys of p * v
+    d_ungated      = grad_out*head_gate
+    d_p            = sum over e of d_ungated * v
+    d_lse_sum      = sum over e of ungated * d_ungated
+    d_lse          = -d_lse_sum
+    d_logits       = p*(d_lse + d_p) where visible
+    grad_head_gate = sum over batch entries, queries, e of grad_out * ungated
+    d_qk           = d_logits*scale where visible
+    grad_v         = sum over heads of a group, queries of d_ungated * p
+    grad_k         = sum over heads of a group, queries of d_qk * q
+    grad_q         = sum over keys of d_qk * k
+    grad_scale     = sum over batch entries, heads, queries, keys of d_logits * qk
+
+Which keys a tile of queries visits (forward):
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
-    kv_hi = where(head_gate != 0, max(0, kv_len + q_end - q_len), 0)      (one past the last key that some query sees)
+    kv_hi = where((head_gate != 0) | keep, max(0, kv_len + q_end - q_len), 0)      (one past the last key that some query sees)
     tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
-    full_hi = min((where(head_gate != 0, max(0, kv_len + q_first - q_len + 1), 0)) // BLOCK_KV, tile_hi)      (one past the last wholly visible tile)
+    full_hi = min((where((head_gate != 0) | keep, max(0, kv_len + q_first - q_len + 1), 0)) // BLOCK_KV, tile_hi)      (one past the last wholly visible tile)
     tiles [0, full_hi): tiles in which everything is visible
     tiles [full_hi, tile_hi): tiles in which something is hidden
+Which keys a tile of queries visits (backward_q):
+    q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
+    kv_hi = max(0, kv_len + q_end - q_len)      (one past the last key that some query sees)
+    tile_hi = (BLOCK_KV + kv_hi - 1) // BLOCK_KV      (one past the last tile with a visible pair)
+    full_hi = (max(0, kv_len + q_first - q_len + 1)) // BLOCK_KV      (one past the last wholly visible tile)
+    tiles [0, full_hi): tiles in which everything is visible
+    tiles [full_hi, tile_hi): tiles in which something is hidden
+Which queries a tile of keys visits (backward_kv):
+    kv_end = min(BLOCK_KV + kv_first, kv_len)      (one past the tile's last key)
+    q_lo = max(0, kv_first - kv_len + q_len)      (first query that some key sees)
+    tile_lo = q_lo // BLOCK_Q      (first tile with a visible pair)
+    tile_hi = (BLOCK_Q + q_len - 1) // BLOCK_Q      (one past the last tile with a visible pair)
+    full_lo = (BLOCK_Q + max(0, kv_end - kv_len + q_len - 1) - 1) // BLOCK_Q      (first wholly visible tile)
+    full_hi = max(q_len // BLOCK_Q, full_lo)      (one past the last wholly visible tile)
+    tiles [full_lo, full_hi): tiles in which everything is visible
+    tiles [tile_lo, full_lo), [full_hi, tile_hi): tiles in which something is hidden
 Certificate: head_gates.json, written by `attnc verify`; `attnc verify head_gates.py` checks this file again.
 """
 
@@ -48,30 +82,87 @@ import triton.language as tl
 SPEC_PATH = "specs/head_gates.yaml"
 
 # --- schedules
-# (device class, bytes of an element) -> tile of a program
+# (device class, bytes of an element, kernel) -> tile of a program
 SCHEDULES = {
-    ("sm_80", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_80", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_86", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_86", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_89", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_89", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_90", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_90", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_100", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_100", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("sm_120", 2): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
-    ("sm_120", 4): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
-    ("gfx942", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx942", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx950", 2): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
-    ("gfx950", 4): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("sm_80", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_80", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_80", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_80", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_80", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_80", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_80", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_80", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_86", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_86", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_86", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_86", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_86", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_86", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_86", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_86", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_89", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_89", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_89", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_89", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_89", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_89", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_89", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_90", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_90", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_100", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_100", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_100", 2, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("sm_100", 2, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("sm_100", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_100", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_100", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_100", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_120", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    ("sm_120", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_120", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_120", 2, "backward_kv"): {"block_q": 32, "block_kv": 128, "warps": 8, "stages": 2},
+    ("sm_120", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
+    ("sm_120", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("sm_120", 4, "backward_q"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
+    ("sm_120", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
+    ("gfx942", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx942", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 2, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 2, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 4, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx942", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx942", 4, "backward_q"): {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 2},
+    ("gfx942", 4, "backward_kv"): {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 2},
+    ("gfx950", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx950", 2, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 2, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 4, "forward"): {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
+    ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 160623d0226b49505d07b4468a24b627edf8541c91895fb2f140ff06ae6c8d1e
+# sha256 of this file without this line: b4c34b1877aa8d184e750e5ad9cf4644995989bf96c0fb2fd9485c00198051d5
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
 INTERPRETER_UPCASTS_BF16 = True  # Triton's interpreter computes bf16 wrongly: run it on float32 copies
+
+
+@triton.jit
+def number(x):
+    """A float of the call: passed by value, or a 0-d tensor to be read here."""
+    if isinstance(x, tl.tensor) and x.dtype.is_ptr():
+        return tl.load(x).to(tl.float32)
+    else:
+        return x
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -81,20 +172,27 @@ def forward(
     v_ptr,
     head_gate_ptr,
     out_ptr,
+    ungated_ptr,
+    lse_ptr,
     q_stride_b, q_stride_h, q_stride_q, q_stride_d,
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     head_gate_stride_h,
     out_stride_b, out_stride_h, out_stride_q, out_stride_e,
+    ungated_stride_b, ungated_stride_h, ungated_stride_q, ungated_stride_e,
+    lse_stride_b, lse_stride_h, lse_stride_q,
     heads,  # query heads
     q_len,  # queries
     kv_len,  # keys
     scale,  # factor of q . k
-    SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1
+    KEEP: tl.constexpr,  # whether a gradient is wanted
+    SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1; 0 where only the device knows it
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
+    scale = number(scale)
+    scale_sign = SCALE_SIGN if SCALE_SIGN != 0 else tl.where(scale < 0, -1, 1)
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
@@ -119,9 +217,9 @@ def forward(
     unit = tl.maximum(tl.abs(scale), 1.2e-38)  # never 0: -inf * unit is -inf
     factor = unit * 1.4426950408889634  # exp(x * unit) is exp2(x * factor)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
-    kv_hi = tl.maximum(kv_len + q_end - q_len, 0) if head_gate != 0 else 0  # one past the last key that some query sees
+    kv_hi = tl.maximum(kv_len + q_end - q_len, 0) if (head_gate != 0) | KEEP else 0  # one past the last key that some query sees
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
-    full_hi = tl.minimum((tl.maximum(kv_len + q_first + 1 - q_len, 0) if head_gate != 0 else 0) // BLOCK_KV, tile_hi)  # one past the last wholly visible tile
+    full_hi = tl.minimum((tl.maximum(kv_len + q_first + 1 - q_len, 0) if (head_gate != 0) | KEEP else 0) // BLOCK_KV, tile_hi)  # one past the last wholly visible tile
     row_max = tl.full([BLOCK_Q], float("-inf"), tl.float32)
     row_sum = tl.full([BLOCK_Q], 0.0, tl.float32)
     acc = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
@@ -136,7 +234,7 @@ def forward(
     for tile in range(0, full_hi):
         k_tile = tl.load(k_base + tile * k_step + k_offsets)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
-        logits = qk * SCALE_SIGN
+        logits = qk * scale_sign
         tile_max = tl.max(logits, 1)
         row_max_new = tl.maximum(row_max, tile_max)
         anchor = tl.where(row_max_new == float("-inf"), 0.0, row_max_new)  # an empty row keeps -inf out of the exponents
@@ -155,7 +253,7 @@ def forward(
         kv_idx = kv_first + kv_in_tile
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
-        logits = qk * SCALE_SIGN
+        logits = qk * scale_sign
         visible = kv_idx[None, :] <= q_pos[:, None]  # mask: causal
         logits_visible = tl.where(visible, logits, float("-inf"))
         tile_max = tl.max(logits_visible, 1)
@@ -170,28 +268,36 @@ def forward(
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
 
+    lse = row_max * unit + tl.log2(row_sum) * 0.6931471805599453  # natural log; -inf for a row that sees nothing
     inverse = 1.0 / tl.where(row_sum == 0.0, 1.0, row_sum)  # a row that sees nothing divides by nothing
-    out = acc * inverse[:, None]
-    gated = tl.where(tl.cast(head_gate != 0, tl.int32) != 0, out * head_gate, 0)
+    ungated = acc * inverse[:, None]
+    out = tl.where(tl.cast(head_gate != 0, tl.int32) != 0, ungated * head_gate, 0)
     out_base = out_ptr + tl.cast(b, tl.int64) * out_stride_b + tl.cast(h, tl.int64) * out_stride_h + tl.cast(q_first, tl.int64) * out_stride_q
     out_offsets = (q_in_tile * out_stride_q)[:, None] + (e_idx * out_stride_e)[None, :]
-    tl.store(out_base + out_offsets, gated.to(out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
+    tl.store(out_base + out_offsets, out.to(out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
+    if lse_ptr is not None:
+        lse_base = lse_ptr + tl.cast(b, tl.int64) * lse_stride_b + tl.cast(h, tl.int64) * lse_stride_h + tl.cast(q_first, tl.int64) * lse_stride_q
+        tl.store(lse_base + q_in_tile * lse_stride_q, lse.to(lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    if ungated_ptr is not None:
+        ungated_base = ungated_ptr + tl.cast(b, tl.int64) * ungated_stride_b + tl.cast(h, tl.int64) * ungated_stride_h + tl.cast(q_first, tl.int64) * ungated_stride_q
+        ungated_offsets = (q_in_tile * ungated_stride_q)[:, None] + (e_idx * ungated_stride_e)[None, :]
+        tl.store(ungated_base + ungated_offsets, ungated.to(ungated_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
 
 
-def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate: torch.Tensor, scale: float, schedule: list[int]):
+def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate: torch.Tensor, scale: float | torch.Tensor, schedule: list[int], keep: bool):
     """Launch the kernel, whatever the device; arguments as `attention` has checked them.
 
-    Returns: out.
+    Returns: out, ungated, lse; None for ungated and lse where not to keep.
     """
     (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
     upcast = INTERPRETED and INTERPRETER_UPCASTS_BF16
     if upcast and q.dtype == torch.bfloat16:
         q, k, v = q.float(), k.float(), v.float()
+
     out = q.new_empty((batch, heads, q_len, 64))
-    if out.numel() == 0:
-        return out
-    default = default_schedule(q.device, q.element_size())
-    block_q, block_kv, warps, stages = (asked or usual for asked, usual in zip(schedule, default))
+    ungated = q.new_empty((batch, heads, q_len, 64)) if keep else None
+    lse = q.new_empty((batch, heads, q_len), dtype=torch.float32) if keep else None
+    block_q, block_kv, warps, stages = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"head_gates: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -200,33 +306,521 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate:
     v_strides = v.stride()
     head_gate_strides = head_gate.stride()
     out_strides = out.stride()
+    ungated_strides = ungated.stride() if ungated is not None else (0, 0, 0, 0)
+    lse_strides = lse.stride() if lse is not None else (0, 0, 0)
     reach = max(
         (block_q - 1) * q_strides[2] + 63 * q_strides[3],
         (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
         (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
         (block_q - 1) * out_strides[2] + 63 * out_strides[3],
+        (block_q - 1) * lse_strides[2],
+        (block_q - 1) * ungated_strides[2] + 63 * ungated_strides[3],
     )
     with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
-        forward[(programs,)](
-            q, k, v, head_gate, out,
-            *q_strides,
-            *k_strides,
-            *v_strides,
-            *head_gate_strides,
-            *out_strides,
-            heads, q_len, kv_len, scale,
-            SCALE_SIGN=-1 if scale < 0 else 1,
-            BLOCK_Q=block_q,
-            BLOCK_KV=block_kv,
-            INDEX=tl.int32 if reach < 2**31 else tl.int64,
-            num_warps=warps,
-            num_stages=stages,
+        if programs:  # no grid is empty
+            forward[(programs,)](
+                q, k, v, head_gate, out, ungated, lse,
+                *q_strides,
+                *k_strides,
+                *v_strides,
+                *head_gate_strides,
+                *out_strides,
+                *ungated_strides,
+                *lse_strides,
+                heads, q_len, kv_len, scale,
+                SCALE_SIGN=0 if isinstance(scale, torch.Tensor) else -1 if scale < 0 else 1,
+                KEEP=keep,
+                BLOCK_Q=block_q,
+                BLOCK_KV=block_kv,
+                INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                num_warps=warps,
+                num_stages=stages,
+            )
+    return out, ungated, lse
+
+
+@triton.jit(do_not_specialize=["heads", "q_len"])
+def backward_rows(
+    head_gate_ptr,
+    ungated_ptr,
+    lse_ptr,
+    grad_out_ptr,
+    finite_lse_ptr,
+    minus_d_lse_ptr,
+    head_gate_stride_h,
+    ungated_stride_b, ungated_stride_h, ungated_stride_q, ungated_stride_e,
+    lse_stride_b, lse_stride_h, lse_stride_q,
+    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
+    minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
+    heads,  # query heads
+    q_len,  # queries
+    BLOCK_Q: tl.constexpr,  # query rows of a tile
+    INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
+):
+    # one program for each (query tile, head, batch entry), query tiles innermost
+    program = tl.program_id(0)
+    q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
+    q_block = program % q_blocks
+    h = program // q_blocks % heads
+    b = program // q_blocks // heads
+
+    q_in_tile = tl.arange(0, BLOCK_Q).to(INDEX)
+    e_idx = tl.arange(0, 64).to(INDEX)
+    q_first = q_block * BLOCK_Q
+    q_idx = q_first + q_in_tile
+
+    head_gate_base = head_gate_ptr + tl.cast(h, tl.int64) * head_gate_stride_h
+    head_gate = tl.load(head_gate_base)
+    lse_base = lse_ptr + tl.cast(b, tl.int64) * lse_stride_b + tl.cast(h, tl.int64) * lse_stride_h + tl.cast(q_first, tl.int64) * lse_stride_q
+    lse = tl.load(lse_base + q_in_tile * lse_stride_q, mask=q_idx < q_len, other=0.0)
+    ungated_base = ungated_ptr + tl.cast(b, tl.int64) * ungated_stride_b + tl.cast(h, tl.int64) * ungated_stride_h + tl.cast(q_first, tl.int64) * ungated_stride_q
+    ungated_offsets = (q_in_tile * ungated_stride_q)[:, None] + (e_idx * ungated_stride_e)[None, :]
+    ungated_tile = tl.load(ungated_base + ungated_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
+    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    d_ungated = grad_out_tile.to(tl.float32) * head_gate
+    d_lse_sum_terms = tl.where(ungated_tile.to(tl.float32) != 0, d_ungated * ungated_tile.to(tl.float32), 0)
+    d_lse_sum = tl.sum(d_lse_sum_terms, 1)
+    d_lse = -d_lse_sum
+    finite_lse = tl.where(lse == float("-inf"), 0.0, lse)
+    minus_d_lse = -d_lse
+    finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
+    tl.store(finite_lse_base + q_in_tile * finite_lse_stride_q, finite_lse.to(finite_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
+    tl.store(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, minus_d_lse.to(minus_d_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+
+
+@triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
+def backward_q(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    head_gate_ptr,
+    ungated_ptr,
+    grad_out_ptr,
+    finite_lse_ptr,
+    minus_d_lse_ptr,
+    grad_q_ptr,
+    grad_head_gate_ptr,
+    grad_scale_ptr,
+    q_stride_b, q_stride_h, q_stride_q, q_stride_d,
+    k_stride_b, k_stride_h, k_stride_k, k_stride_d,
+    v_stride_b, v_stride_h, v_stride_k, v_stride_e,
+    head_gate_stride_h,
+    ungated_stride_b, ungated_stride_h, ungated_stride_q, ungated_stride_e,
+    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
+    minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
+    grad_q_stride_b, grad_q_stride_h, grad_q_stride_q, grad_q_stride_d,
+    grad_head_gate_stride_b, grad_head_gate_stride_h, grad_head_gate_stride_block,
+    grad_scale_stride_b, grad_scale_stride_h, grad_scale_stride_block,
+    heads,  # query heads
+    q_len,  # queries
+    kv_len,  # keys
+    scale,  # factor of q . k
+    BLOCK_Q: tl.constexpr,  # query rows of a tile
+    BLOCK_KV: tl.constexpr,  # keys of a tile
+    INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
+):
+    scale = number(scale)
+    # one program for each (query tile, head, batch entry), query tiles innermost
+    program = tl.program_id(0)
+    q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
+    q_block = program % q_blocks
+    h = program // q_blocks % heads
+    b = program // q_blocks // heads
+
+    q_in_tile = tl.arange(0, BLOCK_Q).to(INDEX)
+    kv_in_tile = tl.arange(0, BLOCK_KV).to(INDEX)
+    d_idx = tl.arange(0, 64).to(INDEX)
+    e_idx = tl.arange(0, 64).to(INDEX)
+    h_kv = h // 4  # the head that its group shares
+    q_first = q_block * BLOCK_Q
+    q_idx = q_first + q_in_tile
+
+    q_pos = q_idx + kv_len - q_len  # position of each query among the keys
+    q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h + tl.cast(q_first, tl.int64) * q_stride_q
+    q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
+    q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    head_gate_base = head_gate_ptr + tl.cast(h, tl.int64) * head_gate_stride_h
+    head_gate = tl.load(head_gate_base)
+    finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
+    finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
+    ungated_base = ungated_ptr + tl.cast(b, tl.int64) * ungated_stride_b + tl.cast(h, tl.int64) * ungated_stride_h + tl.cast(q_first, tl.int64) * ungated_stride_q
+    ungated_offsets = (q_in_tile * ungated_stride_q)[:, None] + (e_idx * ungated_stride_e)[None, :]
+    ungated_tile = tl.load(ungated_base + ungated_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
+    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    d_ungated = grad_out_tile.to(tl.float32) * head_gate
+    minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
+    minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
+    q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
+    kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query sees
+    tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
+    full_hi = tl.maximum(kv_len + q_first + 1 - q_len, 0) // BLOCK_KV  # one past the last wholly visible tile
+    d_q_sum = tl.full([BLOCK_Q, 64], 0.0, tl.float32)
+    d_scale_terms = tl.full([BLOCK_Q], 0.0, tl.float32)
+    call_term = scale * 1.4426950408889634
+    row_term = finite_lse * -1.4426950408889634
+    k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h_kv, tl.int64) * k_stride_h
+    k_step = tl.cast(BLOCK_KV, tl.int64) * k_stride_k
+    k_offsets = (kv_in_tile * k_stride_k)[:, None] + (d_idx * k_stride_d)[None, :]
+    v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h_kv, tl.int64) * v_stride_h
+    v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
+    v_offsets = (kv_in_tile * v_stride_k)[None, :] + (e_idx * v_stride_e)[:, None]
+
+    # tiles in which everything is visible
+    for tile in range(0, full_hi):
+        k_tile = tl.load(k_base + tile * k_step + k_offsets)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets)
+        qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
+        p = tl.exp2(qk * call_term + row_term[:, None])
+        d_p = tl.dot(d_ungated.to(v_tile.dtype), v_tile, input_precision="ieee")
+        d_logits = (d_p - minus_d_lse[:, None]) * p
+        d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
+        terms = d_logits * qk
+        tile_sum = tl.sum(terms, 1)
+        d_scale_terms = d_scale_terms + tile_sum
+
+    # tiles in which something is hidden
+    for tile in range(full_hi, tile_hi):
+        kv_first = tile * BLOCK_KV
+        kv_idx = kv_first + kv_in_tile
+        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
+        qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
+        p = tl.exp2(qk * call_term + row_term[:, None])
+        d_p = tl.dot(d_ungated.to(v_tile.dtype), v_tile, input_precision="ieee")
+        d_logits = (d_p - minus_d_lse[:, None]) * p
+        visible = kv_idx[None, :] <= q_pos[:, None]  # mask: causal
+        d_logits_visible = tl.where(visible, d_logits, 0)
+        d_q_sum = tl.dot(d_logits_visible.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
+        weights = tl.where(visible, d_logits * qk, 0)
+        tile_sum = tl.sum(weights, 1)
+        d_scale_terms = d_scale_terms + tile_sum
+
+    d_head_gate_terms = tl.where(ungated_tile.to(tl.float32) != 0, grad_out_tile.to(tl.float32) * ungated_tile.to(tl.float32), 0)
+    d_head_gate_e = tl.sum(d_head_gate_terms, 1)
+    d_head_gate_existing = tl.where(q_idx < q_len, d_head_gate_e, 0)
+    d_head_gate = tl.sum(d_head_gate_existing, 0)
+    d_q = d_q_sum * scale
+    d_scale_existing = tl.where(q_idx < q_len, d_scale_terms, 0)
+    d_scale = tl.sum(d_scale_existing, 0)
+    if grad_q_ptr is not None:
+        grad_q_base = grad_q_ptr + tl.cast(b, tl.int64) * grad_q_stride_b + tl.cast(h, tl.int64) * grad_q_stride_h + tl.cast(q_first, tl.int64) * grad_q_stride_q
+        grad_q_offsets = (q_in_tile * grad_q_stride_q)[:, None] + (d_idx * grad_q_stride_d)[None, :]
+        tl.store(grad_q_base + grad_q_offsets, d_q.to(grad_q_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
+    if grad_head_gate_ptr is not None:
+        grad_head_gate_base = grad_head_gate_ptr + tl.cast(b, tl.int64) * grad_head_gate_stride_b + tl.cast(h, tl.int64) * grad_head_gate_stride_h + tl.cast(q_block, tl.int64) * grad_head_gate_stride_block
+        tl.store(grad_head_gate_base, d_head_gate.to(grad_head_gate_ptr.dtype.element_ty))
+    if grad_scale_ptr is not None:
+        grad_scale_base = grad_scale_ptr + tl.cast(b, tl.int64) * grad_scale_stride_b + tl.cast(h, tl.int64) * grad_scale_stride_h + tl.cast(q_block, tl.int64) * grad_scale_stride_block
+        tl.store(grad_scale_base, d_scale.to(grad_scale_ptr.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["kv_heads", "q_len", "kv_len"])
+def backward_kv(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    head_gate_ptr,
+    grad_out_ptr,
+    finite_lse_ptr,
+    minus_d_lse_ptr,
+    grad_k_ptr,
+    grad_v_ptr,
+    q_stride_b, q_stride_h, q_stride_q, q_stride_d,
+    k_stride_b, k_stride_h, k_stride_k, k_stride_d,
+    v_stride_b, v_stride_h, v_stride_k, v_stride_e,
+    head_gate_stride_h,
+    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
+    minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
+    grad_k_stride_b, grad_k_stride_h, grad_k_stride_k, grad_k_stride_d,
+    grad_v_stride_b, grad_v_stride_h, grad_v_stride_k, grad_v_stride_e,
+    kv_heads,  # key/value heads
+    q_len,  # queries
+    kv_len,  # keys
+    scale,  # factor of q . k
+    BLOCK_Q: tl.constexpr,  # query rows of a tile
+    BLOCK_KV: tl.constexpr,  # keys of a tile
+    INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
+):
+    scale = number(scale)
+    # one program for each (key tile, key/value head, batch entry), key tiles innermost
+    program = tl.program_id(0)
+    kv_blocks = (kv_len + BLOCK_KV - 1) // BLOCK_KV
+    kv_block = program % kv_blocks
+    h_kv = program // kv_blocks % kv_heads
+    b = program // kv_blocks // kv_heads
+
+    q_in_tile = tl.arange(0, BLOCK_Q).to(INDEX)
+    kv_in_tile = tl.arange(0, BLOCK_KV).to(INDEX)
+    d_idx = tl.arange(0, 64).to(INDEX)
+    e_idx = tl.arange(0, 64).to(INDEX)
+    kv_first = kv_block * BLOCK_KV
+    kv_idx = kv_first + kv_in_tile
+
+    k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h_kv, tl.int64) * k_stride_h + tl.cast(kv_first, tl.int64) * k_stride_k
+    k_offsets = (kv_in_tile * k_stride_k)[:, None] + (d_idx * k_stride_d)[None, :]
+    k_tile = tl.load(k_base + k_offsets, mask=(kv_idx < kv_len)[:, None], other=0.0)
+    v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h_kv, tl.int64) * v_stride_h + tl.cast(kv_first, tl.int64) * v_stride_k
+    v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
+    v_tile = tl.load(v_base + v_offsets, mask=(kv_idx < kv_len)[:, None], other=0.0)
+    kv_end = tl.minimum(kv_first + BLOCK_KV, kv_len)  # one past the tile's last key
+    q_lo = tl.maximum(kv_first + q_len - kv_len, 0)  # first query that some key sees
+    tile_lo = q_lo // BLOCK_Q  # first tile with a visible pair
+    tile_hi = (q_len + BLOCK_Q - 1) // BLOCK_Q  # one past the last tile with a visible pair
+    full_lo = tl.cast((tl.cast(BLOCK_Q, tl.int64) + tl.maximum(tl.cast(kv_end, tl.int64) + tl.cast(q_len, tl.int64) - tl.cast(kv_len, tl.int64) - 1, 0) - 1) // BLOCK_Q, tl.int32)  # first wholly visible tile
+    full_hi = tl.maximum(q_len // BLOCK_Q, full_lo)  # one past the last wholly visible tile
+    d_v = tl.full([BLOCK_KV, 64], 0.0, tl.float32)
+    d_k_sum = tl.full([BLOCK_KV, 64], 0.0, tl.float32)
+    call_term = scale * 1.4426950408889634
+    q_step = tl.cast(BLOCK_Q, tl.int64) * q_stride_q
+    q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
+    finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
+    finite_lse_offsets = q_in_tile * finite_lse_stride_q
+    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
+    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
+    minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
+
+    # tiles in which everything is visible
+    for member in range(0, 4):
+        h = h_kv * 4 + member  # every query head that shares these keys
+        head_gate_base = head_gate_ptr + tl.cast(h, tl.int64) * head_gate_stride_h
+        head_gate = tl.load(head_gate_base)
+        q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h
+        finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h
+        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h
+        minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h
+        for tile in range(full_lo, full_hi):
+            q_tile = tl.load(q_base + tile * q_step + q_offsets)
+            qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
+            finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
+            p = tl.exp2(qk * call_term - (finite_lse * 1.4426950408889634)[None, :])
+            grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
+            d_ungated = grad_out_tile.to(tl.float32) * head_gate
+            d_p = tl.dot(v_tile, tl.trans(d_ungated.to(v_tile.dtype)), input_precision="ieee")
+            minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
+            d_logits = (d_p - minus_d_lse[None, :]) * p
+            d_v = tl.dot(p.to(q_ptr.dtype.element_ty), d_ungated.to(q_ptr.dtype.element_ty), d_v, input_precision="ieee")
+            d_k_sum = tl.dot(d_logits.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
+
+    steps_1 = tl.maximum(full_lo - tile_lo, 0)
+    steps_2 = steps_1 + tl.maximum(tile_hi - full_hi, 0)
+
+    # tiles in which something is hidden
+    for member in range(0, 4):
+        h = h_kv * 4 + member  # every query head that shares these keys
+        head_gate_base = head_gate_ptr + tl.cast(h, tl.int64) * head_gate_stride_h
+        head_gate = tl.load(head_gate_base)
+        q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h
+        finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h
+        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h
+        minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h
+        for step in range(0, steps_2):
+            tile = step + tile_lo if step < steps_1 else full_hi + step - steps_1
+            q_first = tile * BLOCK_Q
+            q_idx = q_first + q_in_tile
+            q_pos = q_idx + kv_len - q_len  # position of each query among the keys
+            q_tile = tl.load(q_base + tile * q_step + q_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
+            qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
+            finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
+            visible = (kv_idx[:, None] <= q_pos[None, :]) & (q_idx < q_len)[None, :]  # mask: causal
+            p = tl.exp2(tl.where(visible, qk * call_term - (finite_lse * 1.4426950408889634)[None, :], float("-inf")))
+            grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
+            d_ungated = grad_out_tile.to(tl.float32) * head_gate
+            d_p = tl.dot(v_tile, tl.trans(d_ungated.to(v_tile.dtype)), input_precision="ieee")
+            minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
+            d_logits = (d_p - minus_d_lse[None, :]) * p
+            d_v = tl.dot(p.to(q_ptr.dtype.element_ty), d_ungated.to(q_ptr.dtype.element_ty), d_v, input_precision="ieee")
+            d_logits_visible = tl.where(visible, d_logits, 0)
+            d_k_sum = tl.dot(d_logits_visible.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
+
+    d_k = d_k_sum * scale
+    if grad_k_ptr is not None:
+        grad_k_base = grad_k_ptr + tl.cast(b, tl.int64) * grad_k_stride_b + tl.cast(h_kv, tl.int64) * grad_k_stride_h + tl.cast(kv_first, tl.int64) * grad_k_stride_k
+        grad_k_offsets = (kv_in_tile * grad_k_stride_k)[:, None] + (d_idx * grad_k_stride_d)[None, :]
+        tl.store(grad_k_base + grad_k_offsets, d_k.to(grad_k_ptr.dtype.element_ty), mask=(kv_idx < kv_len)[:, None])
+    if grad_v_ptr is not None:
+        grad_v_base = grad_v_ptr + tl.cast(b, tl.int64) * grad_v_stride_b + tl.cast(h_kv, tl.int64) * grad_v_stride_h + tl.cast(kv_first, tl.int64) * grad_v_stride_k
+        grad_v_offsets = (kv_in_tile * grad_v_stride_k)[:, None] + (e_idx * grad_v_stride_e)[None, :]
+        tl.store(grad_v_base + grad_v_offsets, d_v.to(grad_v_ptr.dtype.element_ty), mask=(kv_idx < kv_len)[:, None])
+
+
+GRADIENTS = ("q", "k", "v", "head_gate", "scale")  # operands that may have one
+
+
+def launch_backward(wanted, grad_out, ungated, lse, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate: torch.Tensor, scale: float | torch.Tensor, schedule: list[int]):
+    """Launch the kernels of the backward, in order; arguments as the forward had and made them.
+
+    A kernel runs where a wanted gradient takes it, and computes nothing for what it need not write.
+    wanted: a set of GRADIENTS.  Returns: name -> gradient, None where not wanted.
+    """
+    (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    upcast = INTERPRETED and INTERPRETER_UPCASTS_BF16
+    if upcast and q.dtype == torch.bfloat16:
+        q, k, v, grad_out, ungated = q.float(), k.float(), v.float(), grad_out.float(), ungated.float()
+
+    finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
+    minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
+    if wanted & {"q", "k", "v", "head_gate", "scale"}:
+        block_q, block_kv, warps, stages = tile_of("backward_rows", q, schedule)
+        programs = triton.cdiv(q_len, block_q) * heads * batch
+        if programs >= 2**31:
+            raise ValueError(f"head_gates: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
+        head_gate_strides = head_gate.stride()
+        ungated_strides = ungated.stride()
+        lse_strides = lse.stride()
+        grad_out_strides = grad_out.stride()
+        finite_lse_strides = finite_lse.stride()
+        minus_d_lse_strides = minus_d_lse.stride()
+        reach = max(
+            (block_q - 1) * lse_strides[2],
+            (block_q - 1) * ungated_strides[2] + 63 * ungated_strides[3],
+            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * minus_d_lse_strides[2],
         )
-    return out
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            if programs:  # no grid is empty
+                backward_rows[(programs,)](
+                    head_gate, ungated, lse, grad_out, finite_lse, minus_d_lse,
+                    *head_gate_strides,
+                    *ungated_strides,
+                    *lse_strides,
+                    *grad_out_strides,
+                    *finite_lse_strides,
+                    *minus_d_lse_strides,
+                    heads, q_len,
+                    BLOCK_Q=block_q,
+                    INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
+    grad_q = grad_head_gate = grad_scale = None
+    if wanted & {"q", "head_gate", "scale"}:
+        block_q, block_kv, warps, stages = tile_of("backward_q", q, schedule)
+        grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
+        grad_head_gate = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "head_gate" in wanted else None
+        grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
+        programs = triton.cdiv(q_len, block_q) * heads * batch
+        if programs >= 2**31:
+            raise ValueError(f"head_gates: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
+        q_strides = q.stride()
+        k_strides = k.stride()
+        v_strides = v.stride()
+        head_gate_strides = head_gate.stride()
+        ungated_strides = ungated.stride()
+        grad_out_strides = grad_out.stride()
+        finite_lse_strides = finite_lse.stride()
+        minus_d_lse_strides = minus_d_lse.stride()
+        grad_q_strides = grad_q.stride() if grad_q is not None else (0, 0, 0, 0)
+        grad_head_gate_strides = grad_head_gate.stride() if grad_head_gate is not None else (0, 0, 0)
+        grad_scale_strides = grad_scale.stride() if grad_scale is not None else (0, 0, 0)
+        reach = max(
+            (block_q - 1) * q_strides[2] + 63 * q_strides[3],
+            (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * ungated_strides[2] + 63 * ungated_strides[3],
+            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * minus_d_lse_strides[2],
+            (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
+            (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
+            (block_q - 1) * grad_q_strides[2] + 63 * grad_q_strides[3],
+        )
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            if programs:  # no grid is empty
+                backward_q[(programs,)](
+                    q, k, v, head_gate, ungated, grad_out, finite_lse, minus_d_lse, grad_q, grad_head_gate, grad_scale,
+                    *q_strides,
+                    *k_strides,
+                    *v_strides,
+                    *head_gate_strides,
+                    *ungated_strides,
+                    *grad_out_strides,
+                    *finite_lse_strides,
+                    *minus_d_lse_strides,
+                    *grad_q_strides,
+                    *grad_head_gate_strides,
+                    *grad_scale_strides,
+                    heads, q_len, kv_len, scale,
+                    BLOCK_Q=block_q,
+                    BLOCK_KV=block_kv,
+                    INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
+        if "head_gate" in wanted:
+            grad_head_gate = grad_head_gate.sum((0, 2))
+        if "scale" in wanted:
+            grad_scale = grad_scale.sum((0, 1, 2))
+    grad_k = grad_v = None
+    if wanted & {"k", "v"}:
+        block_q, block_kv, warps, stages = tile_of("backward_kv", q, schedule)
+        grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
+        grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
+        programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
+        if programs >= 2**31:
+            raise ValueError(f"head_gates: batch {batch} x heads {kv_heads} x kv_len {kv_len} needs {programs} programs; a grid holds 2**31 - 1")
+        q_strides = q.stride()
+        k_strides = k.stride()
+        v_strides = v.stride()
+        head_gate_strides = head_gate.stride()
+        grad_out_strides = grad_out.stride()
+        finite_lse_strides = finite_lse.stride()
+        minus_d_lse_strides = minus_d_lse.stride()
+        grad_k_strides = grad_k.stride() if grad_k is not None else (0, 0, 0, 0)
+        grad_v_strides = grad_v.stride() if grad_v is not None else (0, 0, 0, 0)
+        reach = max(
+            (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
+            (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
+            (block_q - 1) * q_strides[2] + 63 * q_strides[3],
+            (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * minus_d_lse_strides[2],
+            (block_kv - 1) * grad_k_strides[2] + 63 * grad_k_strides[3],
+            (block_kv - 1) * grad_v_strides[2] + 63 * grad_v_strides[3],
+        )
+        with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
+            if programs:  # no grid is empty
+                backward_kv[(programs,)](
+                    q, k, v, head_gate, grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
+                    *q_strides,
+                    *k_strides,
+                    *v_strides,
+                    *head_gate_strides,
+                    *grad_out_strides,
+                    *finite_lse_strides,
+                    *minus_d_lse_strides,
+                    *grad_k_strides,
+                    *grad_v_strides,
+                    kv_heads, q_len, kv_len, scale,
+                    BLOCK_Q=block_q,
+                    BLOCK_KV=block_kv,
+                    INDEX=tl.int32 if reach < 2**31 else tl.int64,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
+    return {"q": grad_q, "k": grad_k, "v": grad_v, "head_gate": grad_head_gate, "scale": grad_scale}
+
+
+KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv")
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+
+
+def tile_of(kernel, q, schedule):
+    """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
+    first = len(FIELDS) * KERNELS.index(kernel)
+    asked = schedule[first : first + len(FIELDS)]
+    return [own or usual for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
 
 
 @functools.cache
-def default_schedule(device, element_bytes):
+def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
     Returns: [block_q, block_kv, warps, stages].
@@ -236,54 +830,137 @@ def default_schedule(device, element_bytes):
         name = torch.cuda.get_device_properties(device).gcnArchName.split(":")[0]
     elif device.type == "cuda":
         name = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
-    rows = {key[0]: row for key, row in SCHEDULES.items() if key[1] == element_bytes}
+    rows = {key[0]: row for key, row in SCHEDULES.items() if key[1:] == (element_bytes, kernel)}
     if name not in rows:
         family = [other for other in rows if other[:3] == name[:3]]
         older = [other for other in family if int(other[3:], 16) <= int(name[3:], 16)]
         if not older:
             raise RuntimeError(f"head_gates: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
-    return [rows[name][field] for field in ("block_q", "block_kv", "warps", "stages")]
+    return [rows[name][field] for field in FIELDS]
 
 
-def _operator_name():
+def _operator_name(suffix=""):
     """attnc::head_gates; a second copy of this file in one process gets a name of its own."""
-    name, copy = "head_gates", 1
+    name, copy = f"head_gates{suffix}", 1
     while hasattr(torch.ops.attnc, name):
         copy += 1
-        name = f"head_gates_{copy}"
+        name = f"head_gates{suffix}_{copy}"
     return f"attnc::{name}"
 
 
 @torch.library.custom_op(_operator_name(), mutates_args=())
-def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate: torch.Tensor, scale: torch.types.Number | None, schedule: list[int]) -> torch.Tensor:
+def operator(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate: torch.Tensor, scale_tensor: torch.Tensor | None, scale: torch.types.Number | None, schedule: list[int], keep: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The attention as one opaque operator: what torch.compile and torch.export see.
 
+    scale: None where it comes as a 0-d tensor, or by default.
+    keep: whether a gradient is wanted; only then ungated and lse are more than an empty tensor.
     It checks the numbers, too: outside of it, torch.compile knows no value of a 0-d tensor. What
     comes of one may be a Number, not a float.
     """
+    scale = scale if scale_tensor is None else scale_tensor
     if scale is None:
         scale = _default_scale()
     _check_finite("scale", scale)
-    if q.device.type == "cpu" and not INTERPRETED:
+    if _is_dense(q):
         with torch.autocast("cpu", enabled=False):
-            results = _dense(q, k, v, head_gate, scale)
+            out = _dense_results(q, k, v, head_gate, scale)
+        ungated = lse = None  # autograd keeps its own
     else:
-        results = launch_forward(q, k, v, head_gate, scale, schedule)
-    return results.to(q.dtype)
+        out, ungated, lse = launch_forward(q, k, v, head_gate, _readable(q, scale), schedule, keep)
+    if ungated is None:
+        ungated = q.new_empty((0,))
+    if lse is None:
+        lse = q.new_empty((0,), dtype=torch.float32)
+    return out.to(q.dtype).contiguous(), ungated.to(q.dtype).contiguous(), lse.contiguous()
 
 
 @operator.register_fake
-def _(q, k, v, head_gate, scale, schedule):
-    out = q.new_empty((*q.shape[:3], 64))
-    return out
+def _(q, k, v, head_gate, scale_tensor, scale, schedule, keep):
+    (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    out = q.new_empty((batch, heads, q_len, 64))
+    ungated = q.new_empty((batch, heads, q_len, 64) if keep and not _is_dense(q) else (0,))
+    lse = q.new_empty((batch, heads, q_len) if keep and not _is_dense(q) else (0,), dtype=torch.float32)
+    return out, ungated, lse
 
 
-def _no_gradient(ctx, *gradients):
-    raise NotImplementedError("head_gates: this version of attnc compiles the forward pass alone; call it under torch.no_grad()")
+def _is_dense(q):
+    """Whether the dense form computes: on the CPU, outside Triton's interpreter."""
+    return q.device.type == "cpu" and not INTERPRETED
 
 
-operator.register_autograd(_no_gradient)
+def _readable(q, scalar):
+    """A scalar as a kernel on q's device takes it: a number, or a 0-d tensor that lies there."""
+    is_elsewhere = isinstance(scalar, torch.Tensor) and scalar.device != q.device
+    return scalar.item() if is_elsewhere else scalar
+
+
+@torch.library.custom_op(_operator_name("_backward"), mutates_args=())
+def backward_operator(wanted: list[bool], grad_out: torch.Tensor, ungated: torch.Tensor, lse: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, head_gate: torch.Tensor, scale_tensor: torch.Tensor | None, scale: torch.types.Number | None, schedule: list[int]) -> list[torch.Tensor]:
+    """The gradients of those of GRADIENTS that are wanted, as one opaque operator."""
+    operands = dict(zip(GRADIENTS, (q, k, v, head_gate, scale_tensor)))
+    names = [name for name, is_wanted in zip(GRADIENTS, wanted) if is_wanted]
+    scale = scale if scale_tensor is None else scale_tensor
+    if scale is None:
+        scale = _default_scale()
+    if _is_dense(q):
+        with torch.autocast("cpu", enabled=False):
+            found = _dense_gradients(names, grad_out, q, k, v, head_gate, scale)
+    else:
+        found = launch_backward(set(names), grad_out, ungated, lse, q, k, v, head_gate, _readable(q, scale), schedule)
+    return [found[name].to(operands[name]).contiguous() for name in names]
+
+
+@backward_operator.register_fake
+def _(wanted, grad_out, ungated, lse, q, k, v, head_gate, scale_tensor, scale, schedule):
+    operands = zip(wanted, (q, k, v, head_gate, scale_tensor))
+    return [operand.new_empty(operand.shape) for is_wanted, operand in operands if is_wanted]
+
+
+def _no_second_gradient(ctx, *gradients):
+    raise NotImplementedError("head_gates: a gradient of a gradient is not built; take it of `reference`, which is dense, or detach the first")
+
+
+backward_operator.register_autograd(_no_second_gradient)
+
+
+def _dense_gradients(names, grad_out, q, k, v, head_gate, scale):
+    """The same on a CPU tensor outside Triton's interpreter, by autograd through the dense form."""
+    operands = {"q": q, "k": k, "v": v, "head_gate": head_gate, "scale": scale}
+
+    def results(*varied):
+        out = _dense_results(**operands | dict(zip(names, varied)))
+        return out
+
+    _, pull = torch.func.vjp(results, *(operands[name] for name in names))
+    return dict(zip(names, pull(grad_out)))
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, head_gate, scale_tensor, scale, schedule, keep = inputs
+    out, ungated, lse = output
+    if not keep:
+        raise RuntimeError("head_gates: the operator was told to keep nothing for a gradient, and one is wanted; torch.vmap hides that it is: fold what it maps into the batch")
+    ctx.mark_non_differentiable(ungated, lse)
+    ctx.save_for_backward(ungated, lse, q, k, v, head_gate, scale_tensor)
+    ctx.numbers = [scale, schedule]
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, grad_out, *_):
+    ungated, lse, *tensors = ctx.saved_tensors
+    q, k = tensors[:2]
+    (batch, heads, q_len, _), (kv_heads, kv_len) = q.shape, k.shape[1:3]
+    if grad_out is None:
+        grad_out = q.new_zeros((batch, heads, q_len, 64))
+    asked = dict(zip(("q", "k", "v", "head_gate", "scale"), ctx.needs_input_grad))
+    wanted = [asked[name] for name in GRADIENTS]
+    found = iter(backward_operator(wanted, grad_out, ungated, lse, *tensors, *ctx.numbers))
+    gradients = [next(found) if name in GRADIENTS and is_asked else None for name, is_asked in asked.items()]
+    return (*gradients, *[None] * (len(ctx.numbers) + 1))
+
+
+operator.register_autograd(_gradients, setup_context=_keep)
 
 
 class Aux(NamedTuple):
@@ -297,14 +974,16 @@ def attention(q, k, v, *, head_gate, scale=None, return_aux=False, schedule=None
     heads = 4 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     head_gate: [heads] float32.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's.
+    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's; one under the name
+        of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
     _check(q, k, v, head_gate)
-    if scale is not None:
-        scale = _number("scale", scale, float)
-    results = operator(q, k, v, head_gate, scale, _tile(schedule))
-    return (results, Aux()) if return_aux else results
+    scale, scale_tensor = _scalar("scale", scale, q)
+    tensors = (q, k, v, head_gate, scale_tensor)
+    keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    results = operator(q, k, v, head_gate, scale_tensor, scale, _tiles(schedule), keep)
+    return (results[0], Aux()) if return_aux else results[0]
 
 
 def reference(q, k, v, *, head_gate, scale=None, return_aux=False):
@@ -315,15 +994,9 @@ def reference(q, k, v, *, head_gate, scale=None, return_aux=False):
     _check(q, k, v, head_gate, dtypes=(*DTYPES, torch.float64))
     if scale is None:
         scale = _default_scale()
-    _check_scalar("scale", scale, float)
-    out, _ = _dense_results(q, k, v, head_gate, scale)
+    _check_scalar("scale", scale, float, q)
+    out = _dense_results(q, k, v, head_gate, scale)
     return (out, Aux()) if return_aux else out
-
-
-def _dense(q, k, v, head_gate, scale):
-    """The operator's results on a CPU tensor outside Triton's interpreter."""
-    out, _ = _dense_results(q, k, v, head_gate, scale)
-    return out.contiguous()
 
 
 def _dense_results(q, k, v, head_gate, scale):
@@ -334,20 +1007,23 @@ def _dense_results(q, k, v, head_gate, scale):
     q_idx = torch.arange(q_len, device=q.device).view(1, 1, -1, 1)
     kv_idx = torch.arange(kv_len, device=q.device).view(1, 1, 1, -1)
     q_pos = q_idx + (kv_len - q_len)
-    score = q.to(real) @ k.transpose(2, 3) * scale
-    visible = torch.broadcast_to(kv_idx <= q_pos, score.shape)
+    visible = torch.broadcast_to(kv_idx <= q_pos, (batch, heads, q_len, kv_len))
+    # what nothing sees never reaches a result or a gradient, whatever lies there
+    q = torch.where(visible.any(3)[..., None], q.to(real), 0.0)
+    k, v = (torch.where(visible.any(2)[..., None], x, 0.0) for x in (k, v))
+    score = q @ k.transpose(2, 3) * scale
     logits = score
     logits = torch.where(visible, logits.to(real), float("-inf"))
-    lse = torch.logsumexp(logits, -1) if logits.shape[-1] else logits.new_full(logits.shape[:-1], float("-inf"))
-    empty = (lse == float("-inf"))[..., None]
-    # not exp(logits - lse): a large lse is rounded, and the weights would not add up to 1
-    weights = torch.where(empty, 0.0, torch.softmax(torch.where(empty, 0.0, logits), -1))
-    seen = visible.any(2)  # a key hidden from every query never reaches a result, whatever lies there
-    out = weights @ torch.where(seen[..., None], v, 0.0)
+    empty = torch.isneginf(logits).all(-1, keepdim=True)
+    logits = torch.where(empty, 0.0, logits)  # the gradient of log(0) is no number
+    weights = torch.where(empty, 0.0, torch.softmax(logits, -1))
+    out = weights @ v
     gate = head_gate.to(real).view(1, -1, 1, 1)
-    out = torch.where(gate == 0, 0.0, out * gate)
-    out = out.to(element)
-    return out, lse.float() if real == torch.float32 else lse
+    gated = out * gate
+    closed = (gate == 0) & ~gated.isfinite()  # 0, whatever v holds; its gradient is the ungated output
+    out = torch.where(closed, 0.0, gated)
+    out = torch.where(empty, 0.0, out).to(element)  # no gradient of such a row, either
+    return out
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -399,11 +1075,13 @@ def _check_declared(name, tensor, shape, dtype, device):
         raise ValueError(f"head_gates: {name} must be on the device of q, {device}, not on {tensor.device}")
 
 
-def _check_scalar(name, value, kind):
+def _check_scalar(name, value, kind, q):
     """Refuse, by name, what is no run-time scalar of its kind; a float may be a 0-d tensor."""
     if isinstance(value, torch.Tensor) and value.dim() == 0 and kind is float:
         if value.is_meta:
             raise ValueError(f"head_gates: {name} is on meta, where it has no value")
+        if value.device not in (q.device, torch.device("cpu")):
+            raise ValueError(f"head_gates: {name} must be on the device of q, {q.device}, or on the CPU, not on {value.device}")
         if value.dtype == torch.bool or value.is_complex():
             raise TypeError(f"head_gates: {name} must be float, not {value.dtype}")
     elif isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
@@ -412,17 +1090,20 @@ def _check_scalar(name, value, kind):
         raise ValueError(f"head_gates: {name} is {value}; at most 2**29 in size is supported")
 
 
-def _number(name, value, kind):
-    """A run-time scalar as a Python number."""
-    _check_scalar(name, value, kind)
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad and torch.is_grad_enabled():
-            _no_gradient(None)  # the number alone would lose the gradient without a word
-        value = value.item()
-    return kind(value)
+def _scalar(name, value, q):
+    """A run-time scalar as (number, 0-d tensor): one of them is None, both where none is given."""
+    if value is None and name == "scale":
+        return None, None
+    _check_scalar(name, value, float, q)
+    return (None, value) if isinstance(value, torch.Tensor) else (float(value), None)
 
 
 def _check_finite(name, value):
+    """Refuse what is not finite in float32; a tensor on a GPU is taken as it is: no wait for its value."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu":
+            return
+        value = value.item()
     if not abs(value) <= torch.finfo(torch.float32).max:
         raise ValueError(f"head_gates: {name} must be finite in float32, not {value}")
 
@@ -432,17 +1113,21 @@ def _default_scale():
     return float(1.0 / math.sqrt(d))
 
 
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+def _tiles(schedule):
+    """A schedule mapping as the fields of each of KERNELS in turn; 0 where the table decides."""
+    asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
+    tiles = [{name: asked[name] for name in FIELDS if name in asked}]
+    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
+    return [tile.get(name, 0) for tile in tiles for name in FIELDS]
 
 
-def _tile(schedule):
-    """A schedule mapping as [block_q, block_kv, warps, stages]; 0 where the table decides."""
+def _fields(schedule, what, allowed):
+    """Refuse, by name, a field that is not allowed or has no legal value."""
     if not isinstance(schedule, (Mapping, type(None))):
-        raise TypeError(f"head_gates: schedule must be a mapping, not {type(schedule).__name__}")
-    asked = dict(schedule or {})
-    for name, value in asked.items():
-        if name not in FIELDS:
-            raise ValueError(f"head_gates: schedule has no field {name!r}; it may set {', '.join(FIELDS)}")
-        if type(value) is not int or value not in FIELDS[name]:
-            raise ValueError(f"head_gates: schedule {name} must be one of {FIELDS[name]}, not {value!r}")
-    return [asked.get(name, 0) for name in FIELDS]
+        raise TypeError(f"head_gates: {what} must be a mapping, not {type(schedule).__name__}")
+    for name, value in (schedule or {}).items():
+        if name not in allowed:
+            raise ValueError(f"head_gates: {what} has no field {name!r}; it may set {', '.join(allowed)}")
+        if name in FIELDS and (type(value) is not int or value not in FIELDS[name]):
+            raise ValueError(f"head_gates: {what} {name} must be one of {FIELDS[name]}, not {value!r}")
+    return dict(schedule or {})
