@@ -146,19 +146,28 @@ def _holds_integers(subject: Subject) -> bool:
 
 
 def _attempt(claim: Claim, subject: Subject, seeds: tuple[int, ...], read: set[str]) -> Obligation:
+    """Search in one order after another until one of them decides."""
+    first, *others = seeds
+    found = _search(claim, subject, first, read)
+    for seed in others:
+        if found.status != "undecided":
+            break
+        again = _search(claim, subject, seed, read)
+        found = replace(again, effort=found.effort + again.effort)
+    return found
+
+
+def _search(claim: Claim, subject: Subject, seed: int, read: set[str]) -> Obligation:
+    """In a context of its own: what was tried before changes z3's order of search."""
     meaning = SolverMeaning(subject)
     conclusion = claim.build(meaning)
     read |= meaning.sizes_read
-    effort, answer, solver = 0, z3.unknown, z3.Solver(ctx=meaning.z3.context)
-    for seed in seeds:
-        solver = z3.Solver(ctx=meaning.z3.context)
-        solver.set("rlimit", EFFORT)
-        solver.set("random_seed", seed)
-        solver.add(*meaning.hypotheses, *meaning.z3.facts, meaning.negate(conclusion))
-        answer = _answer(solver)
-        effort += int(solver.statistics().get_key_value("rlimit count"))
-        if answer != z3.unknown:
-            break
+    solver = z3.Solver(ctx=meaning.z3.context)
+    solver.set("rlimit", EFFORT)
+    solver.set("random_seed", seed)
+    solver.add(*meaning.hypotheses, *meaning.z3.facts, meaning.negate(conclusion))
+    answer = _answer(solver)
+    effort = int(solver.statistics().get_key_value("rlimit count"))
     if answer == z3.unsat:
         return Obligation(claim.name, "proved", "", effort)
     if answer == z3.unknown:
