@@ -15,12 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from attnc.runtime.accesses import refuse_stray_accesses
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.cases import Case, gradient_cases
+from attnc.verify.cases import Case
 from attnc.verify.gradient_truth import silent_rows
 from attnc.verify.guards import watch
 from attnc.verify.inputs import DTYPES, build_call, on_device, store
 from attnc.verify.reference import Call, dense, scale_of
-from attnc.verify.ways import Misbehaved, Way, ask, contained, quiet, strides_of
+from attnc.verify.ways import Way, ask, contained, quiet, strides_of
 
 Gradients = dict[str, Tensor]
 
@@ -109,21 +109,6 @@ def pull_fake(way: Way, asked: Pull, case: Case) -> Gradients:
         known = tuple(name for name in asked.names if name in tensors)
         call = replace(asked.call, tensors=tensors)
         return _differentiated(way, Pull(call, known, given), case)
-
-
-def not_built(way: Way, spec: AttentionSpec, names: tuple[str, ...]) -> dict[str, str]:
-    """Which gradients a module refuses by name, each with its words."""
-    case = replace(gradient_cases(spec)[0], q_len=2, kv_len=3, batch=1)
-    refused: dict[str, str] = {}
-    if way.name == "reference":
-        return refused
-    for name in names:
-        try:
-            pull(way, build_pull(spec, case, (name,), device=way.device), case)
-        except Misbehaved as error:
-            if isinstance(error.__cause__, NotImplementedError):
-                refused[name] = str(error.__cause__)
-    return refused
 
 
 def _differentiated(way: Way, asked: Pull, case: Case) -> Gradients:

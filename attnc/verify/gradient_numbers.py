@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import Case, gradient_cases
 from attnc.verify.far_memory import NoRoom
-from attnc.verify.gradient_calls import Pull, Pulled, build_pull, not_built, pull, pull_fake
+from attnc.verify.gradient_calls import Pull, Pulled, build_pull, pull, pull_fake
 from attnc.verify.gradient_truth import GradientTruth, differentiable, true_gradients
 from attnc.verify.inputs import build_call
 from attnc.verify.rows import FAKE, NumberRow, title_of
@@ -16,7 +16,6 @@ from attnc.verify.tolerance import Comparison, compare_gradient
 from attnc.verify.ways import Misbehaved, Way, layout_of, same_tensor
 
 Progress = Callable[[str], None]
-EVERY = "every case"  # of a gradient that is not built
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,11 @@ class Question:
     case: Case
     asked: Pull
     truth: GradientTruth
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All gradients that it asks for."""
+        return self.asked.names
 
     def has_value(self, name: str) -> bool:
         """Whether a gradient has a value on these inputs; on ordinary ones it must."""
@@ -41,30 +45,20 @@ def compare_gradients(
     cases: tuple[Case, ...] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[NumberRow]:
-    """Compare gradients with the reference, case by case; stop reading to stop working.
-
-    What a module refuses by name is reported as not built.
-    """
+    """Compare gradients with the reference, case by case; stop reading to stop working."""
     if not spec.backward:
         return
     wanted = differentiable(build_call(spec, gradient_cases(spec)[0]))
-    refused = {way.name: not_built(way, spec, wanted) for way in ways}
-    for way in ways:
-        for name, words in refused[way.name].items():
-            note = Comparison(f"grad {name}", note=f"not built: {words}")
-            yield NumberRow(EVERY, spec.dtype, way.name, note)
     for case in gradient_cases(spec) if cases is None else cases:
         fitting = [way for way in ways if not case.apart or way.name == "interpreter"]
-        yield from _compare_case(
-            spec, case, wanted, [(w, refused[w.name]) for w in fitting], progress
-        )
+        yield from _compare_case(spec, case, wanted, fitting, progress)
 
 
 def _compare_case(
     spec: AttentionSpec,
     case: Case,
     wanted: tuple[str, ...],
-    ways: Sequence[tuple[Way, dict[str, str]]],
+    ways: Sequence[Way],
     progress: Progress | None,
 ) -> Iterator[NumberRow]:
     title = title_of(case)
@@ -72,22 +66,18 @@ def _compare_case(
         question = _pose(spec, case, wanted)
     except NoRoom as error:
         unknown = Comparison("gradients", note=f"not run: {error}", undecided=True)
-        yield from (NumberRow(title, case.dtype, way.name, unknown) for way, _ in ways)
+        yield from (NumberRow(title, case.dtype, way.name, unknown) for way in ways)
         return
-    for way, refused in ways:
+    for way in ways:
         if progress:
             progress(f"{way.name}: gradients, {title}, {case.dtype}")
-        names = tuple(name for name in wanted if name not in refused)
-        for comparison in _judge(question, way, names):
+        for comparison in _judge(question, way):
             yield NumberRow(title, case.dtype, way.name, comparison)
 
 
 def judge_gradients(spec: AttentionSpec, way: Way, case: Case) -> list[Comparison]:
-    """Run one case by one way; what is not built is left out."""
-    wanted = differentiable(build_call(spec, case))
-    refused = not_built(way, spec, wanted)
-    names = tuple(name for name in wanted if name not in refused)
-    return _judge(_pose(spec, case, wanted), way, names)
+    """Run one case by one way."""
+    return _judge(_pose(spec, case, differentiable(build_call(spec, case))), way)
 
 
 def _pose(spec: AttentionSpec, case: Case, names: tuple[str, ...]) -> Question:
@@ -96,39 +86,43 @@ def _pose(spec: AttentionSpec, case: Case, names: tuple[str, ...]) -> Question:
     return Question(spec, case, asked, truth)
 
 
-def _judge(question: Question, way: Way, names: tuple[str, ...]) -> list[Comparison]:
+def _judge(question: Question, way: Way) -> list[Comparison]:
     """Judge one way; whatever the module raises is a failure of the case."""
     try:
-        return list(_compare(question, way, names)) if names else []
+        return list(_compare(question, way))
     except Misbehaved as error:
         if isinstance(error.__cause__, NoRoom):  # for its results
             return [Comparison("gradients", note=f"not run: {error.__cause__}", undecided=True)]
         return [Comparison("gradients", problem=f"raised {error}")]
 
 
-def _compare(question: Question, way: Way, names: tuple[str, ...]) -> Iterator[Comparison]:
+def _compare(question: Question, way: Way) -> Iterator[Comparison]:
     case = question.case
-    found = pull(way, _asked(question, way, names), case)
-    yield from _against(question, found, names)
+    found = pull(way, _asked(question, way), case)
+    yield from _against(question, found)
     if found.overrun:  # a GPU does not refuse stray accesses
         yield Comparison("memory", problem="the backward wrote outside its results")
     if case.repeated:
-        yield from _repeat(question, way, names, found)
-        yield from _parts(question, way, names)
+        yield from _repeat(question, way, found)
+        yield from _parts(question, way)
     if case.repeated and way.has_fake:
-        yield Comparison(FAKE, problem=_fake_problem(question, way, names, found))
+        yield Comparison(FAKE, problem=_fake_problem(question, way, found))
 
 
-def _asked(question: Question, way: Way, names: tuple[str, ...], poisoned: bool = True) -> Pull:
+def _asked(
+    question: Question, way: Way, names: tuple[str, ...] = (), poisoned: bool = True
+) -> Pull:
+    """The question as it is put to a way: all of its gradients, or some."""
+    names = names or question.names
     if way.device == "cpu" and poisoned:
         return replace(question.asked, names=names)
     spec, case = question.spec, question.case
     return build_pull(spec, case, names, poisoned=poisoned, device=way.device)
 
 
-def _against(question: Question, found: Pulled, names: tuple[str, ...]) -> Iterator[Comparison]:
+def _against(question: Question, found: Pulled) -> Iterator[Comparison]:
     truth = question.truth
-    for name in names:
+    for name in question.names:
         what = f"grad {name}"
         if not question.has_value(name):
             yield Comparison(what, note="the derivative has no value on these inputs")
@@ -138,13 +132,11 @@ def _against(question: Question, found: Pulled, names: tuple[str, ...]) -> Itera
             yield Comparison(what, problem="no gradient came")
 
 
-def _repeat(
-    question: Question, way: Way, names: tuple[str, ...], first: Pulled
-) -> Iterator[Comparison]:
+def _repeat(question: Question, way: Way, first: Pulled) -> Iterator[Comparison]:
     """A second run, one without the NaNs, and runs for fewer gradients give the same bits."""
-    case = question.case
-    again = pull(way, _asked(question, way, names), case)
-    clean = pull(way, _asked(question, way, names, poisoned=False), case)
+    case, names = question.case, question.names
+    again = pull(way, _asked(question, way), case)
+    clean = pull(way, _asked(question, way, poisoned=False), case)
     yield from _same(again, first, "a second run gave other bits")
     yield from _same(clean, first, "what nothing may see changed the result")
     for fewer in (("k",), ("v",), ("q", names[-1])):
@@ -159,21 +151,21 @@ def _same(one: Pulled, other: Pulled, problem: str) -> Iterator[Comparison]:
             yield Comparison(f"grad {name}", problem=problem)
 
 
-def _parts(question: Question, way: Way, names: tuple[str, ...]) -> Iterator[Comparison]:
+def _parts(question: Question, way: Way) -> Iterator[Comparison]:
     """With a cotangent of one output only: autograd hands None for the others."""
     cotangents = question.asked.cotangents
     for name in cotangents if len(cotangents) > 1 else ():
         given = {name: cotangents[name]}
-        truth = true_gradients(question.asked.call, given, names)
-        alone = _asked(question, way, names)
+        truth = true_gradients(question.asked.call, given, question.names)
+        alone = _asked(question, way)
         alone = replace(alone, cotangents={name: alone.cotangents[name]})
         found = pull(way, alone, question.case)
-        for result in _against(replace(question, truth=truth), found, names):
+        for result in _against(replace(question, truth=truth), found):
             yield replace(result, what=f"{result.what} of {name} alone")
 
 
-def _fake_problem(question: Question, way: Way, names: tuple[str, ...], real: Pulled) -> str:
-    promised = pull_fake(way, _asked(question, way, names), question.case)
+def _fake_problem(question: Question, way: Way, real: Pulled) -> str:
+    promised = pull_fake(way, _asked(question, way), question.case)
     for name, fake in promised.items():
         came = layout_of(real.gradients[name])
         for what, value in layout_of(fake).items():

@@ -138,7 +138,7 @@ def test_l02_a_picture_counts_and_compares() -> None:
 BAD_SPECS = (
     "maks: causal", "head_dim: 0", "heads: {}", "heads: 0", "dtype: int8",
     "score: softcap(score, 0)", "scale: nan", "mask: window(1)", "mask: 3", "score: causal",
-    "layout: bsdh", "outputs: [entropy]", "fp32_dot: fast", "schedule: {tile: 3}",
+    "layout: bsdh", "outputs: [entropies]", "fp32_dot: fast", "schedule: {tile: 3}",
     "params: {d: {type: int}}", "mask: kv_idx < unknown", "score: score / (q_pos - q_pos)",
     "tensors: {bias: {shape: [seq]}}", "sizes: {q_len: -1}", "backward: 2",
 )  # fmt: skip

@@ -13,7 +13,7 @@ from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.cases import TINY, Case, gradient_cases
 from attnc.verify.gradient_calls import build_pull
-from attnc.verify.gradient_numbers import EVERY, compare_gradients, judge_gradients
+from attnc.verify.gradient_numbers import compare_gradients, judge_gradients
 from attnc.verify.tolerance import Comparison
 from attnc.verify.ways import Way
 from tests.verify.specs import handmade_spec, spec_of
@@ -88,16 +88,14 @@ def test_what_raises_in_the_backward_fails(causal: tuple[AttentionSpec, str]) ->
     assert found.problem == "raised KeyError: 'lost'"
 
 
-def test_what_is_refused_by_name_is_not_built(causal: tuple[AttentionSpec, str]) -> None:
+def test_a_module_that_refuses_a_gradient_fails(causal: tuple[AttentionSpec, str]) -> None:
     spec, source = causal
-    refusing = source.replace('GRADIENTS = ("q", "k", "v")', 'GRADIENTS = ("q", "k")')
-    assert refusing != source
-    way = Way(load_text(refusing, "refusing", interpret=True), "interpreter")
-    rows = list(compare_gradients(spec, [way], cases=(TAILS,)))
-    (refused,) = [row for row in rows if row.case == EVERY and row.comparison.what == "grad v"]
-    assert refused.comparison.note.startswith("not built: sample: ") and refused.comparison.ok
-    assert {row.comparison.what for row in rows if row.case != EVERY} >= {"grad q", "grad k"}
-    assert not any(row.comparison.what == "grad v" for row in rows if row.case != EVERY)
+    spoilt = source.replace(
+        "def launch_backward(",
+        "def launch_backward(*_):\n    raise NotImplementedError('k')\n\n\ndef unused(",
+    )
+    (found,) = judged(spec, spoilt, TAILS)
+    assert found.problem == "raised NotImplementedError: k"
 
 
 def test_a_spec_without_a_backward_asks_for_none() -> None:
