@@ -148,7 +148,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: e717691de0941a0963c6d91b3ca924e17057ab9bb8a75b77eb05c63962d32a42
+# sha256 of this file without this line: bc940590def7d2f81caccb6cdbe7efbc6d8a74a79486b909c22117c05e72332a
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -464,6 +464,7 @@ def backward_q(
     d_lse = tl.load(d_lse_base + q_in_tile * d_lse_stride_q, mask=q_idx < q_len, other=0.0)
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
+    p_sink = exp(sink - tl.where(lse == float("-inf"), 0.0, lse), PRECISE)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
     kv_lo = tl.maximum(kv_len + q_first - q_len - 127, 0)  # first key that some query sees
     kv_hi = tl.maximum(kv_len + q_end - q_len, 0)  # one past the last key that some query sees
@@ -515,7 +516,7 @@ def backward_q(
         tile_sum = tl.sum(weights, 1)
         d_scale_terms = d_scale_terms + tile_sum
 
-    d_sink_terms = d_lse * exp(sink - tl.where(lse == float("-inf"), 0.0, lse), PRECISE)
+    d_sink_terms = tl.where(p_sink != 0, d_lse * p_sink, 0)
     d_sink_existing = tl.where(q_idx < q_len, d_sink_terms, 0)
     d_sink = tl.sum(d_sink_existing, 0)
     d_q = d_q_sum * scale

@@ -171,7 +171,9 @@ class SumPlan:
         for name in operands:
             operation = self.flow.values[name]
             let = self.tiles.lets.get(name)
-            if let is not None and isinstance(operation, Map) and isinstance(let.value, Formula):
+            if self.tiles.is_share(name):  # read once more by `unless_blind`
+                product *= value_symbol(self.tiles.label(name))
+            elif let is not None and isinstance(operation, Map) and isinstance(let.value, Formula):
                 where = cast(Boolean, And(where, operation.where))
                 product *= self._split(name, cast(Expr, let.value.expr))
             else:

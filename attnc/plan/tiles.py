@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from sympy import Basic, Expr, Integer, true
+from sympy import Basic, Expr, Integer, exp, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
@@ -19,6 +19,7 @@ from attnc.graph.operations import (
     Gather,
     Input,
     KernelGraph,
+    LogSumExp,
     Map,
     is_integer,
 )
@@ -233,15 +234,24 @@ class TilePlan:
         return Let(name, Collapse("sum", terms, *over), axes)
 
     def unless_blind(self, product: Expr, operands: Iterable[str]) -> Expr:
-        """A product with a weighted sum that the forward kept, 0 where the sum is.
+        """A product with a kept weighted sum, or with a share of a row; 0 where that is 0.
 
-        It is 0 in a row that sees nothing, whose cotangent may hold a NaN.
+        So it is in a row that sees nothing, whose cotangent may hold a NaN.
         """
         for name in operands:
-            if name in self.flow.kept and FEATURE_AXES & set(self.flow.values[name].axes):
+            of_features = FEATURE_AXES & set(self.flow.values[name].axes)
+            if (name in self.flow.kept and of_features) or self.is_share(name):
                 seen = symbols.nonzero(value_symbol(self.label(name)))
                 product = symbols.Where(seen, product, Integer(0))
         return product
+
+    def is_share(self, name: str) -> bool:
+        """Whether a value is what a sink takes of a row: exp(sink - lse)."""
+        operation = self.flow.values[name]
+        if not isinstance(operation, Map) or not isinstance(operation.formula, exp):
+            return False
+        read = (self.flow.values.get(part) for part in names_in(operation.formula))
+        return "k" not in operation.axes and any(isinstance(x, LogSumExp) for x in read)
 
     def _is_over_features(self, contract: WholeContract) -> bool:
         """Whether a sum runs over features alone: a tile of scores, or a number for each row."""

@@ -41,7 +41,7 @@ class Case:
 
     storage: packed | transposed | sliced | expanded; far: every stride but a head dim's takes
     offsets past 32 bits; wide NAME: the offsets within a tile of q, k, v, out or lse do.
-    twist: none | infinite bias | wild indices.
+    twist: none | infinite bias | absent sink: -inf for half of the heads | wild indices.
     magnitude: factor on q, so that scores grow by it.  tiles: block_q, block_kv; None means the
     default schedule.
     """
@@ -148,6 +148,8 @@ def _cruel_cases(spec: AttentionSpec) -> Iterator[Case]:
     yield Case("huge scores", 1, 1, 40, 70, "fp16", magnitude=1e3)
     if any(tensor.dtype in ("fp32", "fp16", "bf16") for tensor in spec.tensors):
         yield Case("infinite bias", 1, 2, 40, 70, "fp32", SMALL, twist="infinite bias")
+    if spec.sink:
+        yield Case("absent sink", 1, 2, 40, 33, "fp32", SMALL, twist="absent sink")
     if spec.tensors:
         yield Case("wild indices", 2, 1, 70, 50, "fp32", SMALL, twist="wild indices")
 

@@ -229,7 +229,8 @@ def _of_gate(call: Call, given: Gradients, ungated: Tensor, times: Any) -> Tenso
 def _of_sink(call: Call, rows: _Rows, change: Tensor) -> Tensor:
     """The sink's weight in each row times what that weight changes."""
     sink = call.tensors["sink"]
-    weights = torch.exp(sink.to(rows.lse.dtype)[None, :, None] - rows.lse)
+    scores = sink.to(rows.lse.dtype)[None, :, None, None].expand(*rows.lse.shape, 1)
+    weights = _weights(scores, rows.lse)[..., 0]
     return (weights * change).sum((0, 2)).to(sink.dtype)
 
 

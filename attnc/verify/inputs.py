@@ -48,6 +48,8 @@ def build_call(
         values["head_gate"] = _gate(sizes["heads"], spec.group, draw)
     if spec.sink:
         values["sink"] = torch.randn(sizes["heads"], generator=draw)
+        if case.twist == "absent sink":
+            values["sink"][::2] = -torch.inf
     values |= _query_key_value(spec, case, sizes, draw)
     clean = Call(replace(spec, layout="bhsd"), values, dict(case.params), case.scale)
     shared = case.storage == "expanded"

@@ -137,13 +137,11 @@ def _obligations(
     spec: AttentionSpec, program: Program, progress: Progress | None
 ) -> tuple[Obligation, ...]:
     from attnc.verify.formulas import check_formulas
-    from attnc.verify.interpreted import forward_of
     from attnc.verify.interpreted_gradients import check_gradients
     from attnc.verify.proofs import EVERY_SHAPE, prove
 
     found: list[Obligation] = []
     for calls, meant, variant in settled(spec, program):
-        variant = variant if meant.backward else forward_of(variant)  # no call runs the rest
         _tell(progress, "formulas")
         made = [*check_formulas(meant, variant)]
         _tell(progress, "formulas of the gradients")

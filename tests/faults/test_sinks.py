@@ -87,6 +87,17 @@ def test_a10_a_sink_of_no_weight_changes_nothing(build: Build, value: float) -> 
     assert (got.lse[:, :, 1::5] == value).all()
 
 
+def test_a10_a_sink_that_is_not_there_has_no_gradient(build: Build) -> None:
+    """Where a row sees nothing besides, its cotangents may be NaN."""
+    built = build(f"{TRAINED}\nmask: causal")
+    call = inputs(built.spec, 40, 21, sink=torch.tensor([-torch.inf, 0.5]))
+    weights = weights_for(call, out=(1, 2, 40, 16), lse=(1, 2, 40))
+    weights["out"][:, 0, :19] = weights["lse"][:, 0, :19] = torch.nan
+    found = differentiated(built, call, weights)
+    assert found["sink"][0][0] == 0 and found["sink"][0].isfinite().all()
+    assert found["q"][0].isfinite().all() and (found["q"][0][:, 0, :19] == 0).all()
+
+
 def test_a08_a_window_hides_whole_tiles_beside_a_sink(build: Build) -> None:
     built = build(f"{SINK}\nmask: sliding_window(9)")
     call = inputs(built.spec, 96, 96, sink=VALUES)

@@ -101,7 +101,7 @@ def attention_spec(
 def interface(
     mask: Boolean, params: tuple[ParamArgument, ...] = (), tensors: tuple[TensorArgument, ...] = ()
 ) -> Interface:
-    row = ScheduleRow("sm_90", 2, "forward", Schedule(32, 16, 4, 2))
+    row = ScheduleRow("sm_90", 2, "attention_forward", Schedule(32, 16, 4, 2))
     return Interface(
         "by_hand", "", "", "by_hand.yaml", "bhsd", HEADS, KV_HEADS, False, WIDTH, WIDTH, "fp16",
         "ieee", Integer(1) / 4, s, mask, params, tensors, ("lse",), False, False, False,

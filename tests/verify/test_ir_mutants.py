@@ -12,6 +12,7 @@ from sympy import And, Ne
 from attnc.driver import lower_spec
 from attnc.ir.nodes import Loop, Program
 from attnc.spec import read_spec
+from attnc.spec.schema import AttentionSpec
 from attnc.symbols import kv_idx
 from attnc.verify import mutants_ir
 from attnc.verify.faults import CATALOGUE, all_faults
@@ -59,14 +60,26 @@ def test_each_kind_of_fault_is_caught() -> None:
     assert outcomes["killed"] > 25
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["causal_mha", "mistral_window", "head_gates", "mod5_mask"])
-def test_every_fault_of_a_compiled_program_is_caught(name: str) -> None:
-    spec = read_spec(SPECS / f"{name}.yaml")
+COMPILED = ["causal_mha", "mistral_window", "head_gates", "mod5_mask"]
+
+
+def assert_every_fault_is_caught(spec: AttentionSpec) -> None:
     for _, meant, program in settled(spec, lower_spec(spec)):
         verdicts = list(mutants_ir.campaign(meant, program))
         assert len(verdicts) > 90
         assert [v for v in verdicts if v.outcome == "survived"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_fault_of_a_forward_is_caught(name: str) -> None:
+    assert_every_fault_is_caught(replace(read_spec(SPECS / f"{name}.yaml"), backward=False))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_fault_of_forward_and_backward_is_caught(name: str) -> None:
+    assert_every_fault_is_caught(read_spec(SPECS / f"{name}.yaml"))
 
 
 def test_a_fault_that_changes_nothing_is_proved_equivalent() -> None:

@@ -355,7 +355,7 @@ def test_a_refutation_is_reported_before_what_is_undecided(
     """z3 takes a product for any number at all, so that its counterexample shows nothing."""
 
     def build(m: Meaning) -> object:
-        if m.subject.block_q == 32:
+        if m.resolve("BLOCK_Q", Place({}, False)) == 32:
             return m.pick("q_len") < 7
         return m.formula(q_len * kv_len, Place({}, False)) != 7
 
