@@ -32,8 +32,8 @@ def main() -> None:
     kernel = attnc.compile(spec)
 
     torch.manual_seed(0)
-    q, k, v = (torch.randn(1, 2, 80, 32) for _ in range(3))
-    i, j = torch.arange(80)[:, None], torch.arange(80)[None, :]
+    q, k, v = (torch.randn(1, 2, 128, 32) for _ in range(3))
+    i, j = torch.arange(128)[:, None], torch.arange(128)[None, :]
     scores = recency(q @ k.transpose(-1, -2) / 32**0.5, 0, 0, i, j)
     scores = scores.masked_fill(~chunked_causal(0, 0, i, j), float("-inf"))
     error = (kernel.attention(q, k, v) - scores.softmax(-1) @ v).abs().max().item()
