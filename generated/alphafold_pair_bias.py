@@ -155,7 +155,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_pair"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 9a6e22e218384d940839a0db5c6a1fd6cbf9cb73ece4d41374a9eec54c5c549a
+# sha256 of this file without this line: 8dd6f096ab074c66185bc3d20fd4dc57e4cc5de0e3ad8c374ce2b7a1f2abdad2
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -323,12 +323,14 @@ def backward_rows(
     out_ptr,
     lse_ptr,
     grad_out_ptr,
+    live_grad_out_ptr,
     grad_lse_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     out_stride_b, out_stride_h, out_stride_q, out_stride_e,
     lse_stride_b, lse_stride_h, lse_stride_q,
     grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     grad_lse_stride_b, grad_lse_stride_h, grad_lse_stride_q,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
@@ -363,9 +365,13 @@ def backward_rows(
     d_lse_sum = tl.sum(d_lse_sum_terms, 1)
     d_lse = grad_lse - d_lse_sum
     finite_lse = tl.where(lse == float("-inf"), 0.0, lse)
-    minus_d_lse = -d_lse
+    live_grad_out = tl.where((lse == finite_lse)[:, None], grad_out_tile.to(tl.float32), 0)
+    minus_d_lse = tl.where(lse == finite_lse, -d_lse, 0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     tl.store(finite_lse_base + q_in_tile * finite_lse_stride_q, finite_lse.to(finite_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    tl.store(live_grad_out_base + live_grad_out_offsets, live_grad_out.to(live_grad_out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     tl.store(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, minus_d_lse.to(minus_d_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
 
@@ -377,7 +383,7 @@ def backward_q(
     v_ptr,
     pair_ptr,
     present_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_q_ptr,
@@ -387,7 +393,7 @@ def backward_q(
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     pair_stride_h, pair_stride_q, pair_stride_k,
     present_stride_b, present_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_q_stride_b, grad_q_stride_h, grad_q_stride_q, grad_q_stride_d,
@@ -420,9 +426,9 @@ def backward_q(
     q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
-    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
     tile_hi = (kv_len + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile that may hold a visible pair
@@ -453,7 +459,7 @@ def backward_q(
         pair_tile = tl.load(pair_base + tile * pair_step + pair_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :] & (q_idx < q_len)[:, None], other=0.0).to(tl.float32)
         logits = pair_tile + qk * scale  # score: score + pair[h, q_idx, kv_idx]
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_logits_visible = tl.where(visible, d_logits, 0)
         d_q_sum = tl.dot(d_logits_visible.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
@@ -480,7 +486,7 @@ def backward_kv(
     v_ptr,
     pair_ptr,
     present_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_k_ptr,
@@ -490,7 +496,7 @@ def backward_kv(
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     pair_stride_h, pair_stride_q, pair_stride_k,
     present_stride_b, present_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_k_stride_b, grad_k_stride_h, grad_k_stride_k, grad_k_stride_d,
@@ -538,9 +544,9 @@ def backward_kv(
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h_kv, tl.int64) * finite_lse_stride_h
     finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
     finite_lse_offsets = q_in_tile * finite_lse_stride_q
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h_kv, tl.int64) * grad_out_stride_h
-    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h_kv, tl.int64) * live_grad_out_stride_h
+    live_grad_out_step = tl.cast(BLOCK_Q, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h_kv, tl.int64) * minus_d_lse_stride_h
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
@@ -556,11 +562,11 @@ def backward_kv(
         logits = pair_tile + qk * scale  # score: score + pair[h, q_idx, kv_idx]
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         p = tl.exp2(tl.where(visible, (logits - finite_lse[None, :]) * 1.4426950408889634, float("-inf")))
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_in_tile < q_len - q_first) & seen)[:, None], other=0.0)
-        d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=((q_in_tile < q_len - q_first) & seen)[:, None], other=0.0)
+        d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         d_logits = (d_p - minus_d_lse[None, :]) * p
-        d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+        d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
         d_logits_visible = tl.where(visible, d_logits, 0)
         d_k_sum = tl.dot(d_logits_visible.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
@@ -582,7 +588,7 @@ def backward_pair(
     v_ptr,
     pair_ptr,
     present_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_pair_ptr,
@@ -591,7 +597,7 @@ def backward_pair(
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     pair_stride_h, pair_stride_q, pair_stride_k,
     present_stride_b, present_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_pair_stride_h, grad_pair_stride_q, grad_pair_stride_k,
@@ -625,7 +631,7 @@ def backward_pair(
     tile_hi = (kv_hi + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile that may hold a visible pair
     d_pair_tile_sum = tl.full([BLOCK_Q, BLOCK_KV], 0.0, tl.float32)
     q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     k_step = tl.cast(BLOCK_KV, tl.int64) * k_stride_k
     k_offsets = (kv_in_tile * k_stride_k)[None, :] + (d_idx * k_stride_d)[:, None]
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
@@ -641,8 +647,8 @@ def backward_pair(
         q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-        grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
@@ -658,7 +664,7 @@ def backward_pair(
             pair_tile = tl.load(pair_base + tile * pair_step + pair_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= own_first))[None, :] & (q_idx < q_len)[:, None], other=0.0).to(tl.float32)
             logits = pair_tile + qk * scale  # score: score + pair[h, q_idx, kv_idx]
             p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-            d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+            d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
             d_logits = (d_p - minus_d_lse[:, None]) * p
             d_pair_tile = d_logits
             visible = tl.broadcast_to(((present_key != 0) & (kv_idx < own_first + BLOCK_KV) & (kv_idx < kv_len) & (own_first <= kv_idx))[None, :], [BLOCK_Q, BLOCK_KV])  # mask: present[b, kv_idx]
@@ -686,6 +692,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     pair = pair.float() if upcast else pair
     present = present.view(torch.int8)  # bytes: 0 is False
 
+    live_grad_out = q.new_empty((batch, heads, q_len, 32))
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "pair", "scale"}:
@@ -696,6 +703,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         out_strides = out.stride()
         lse_strides = lse.stride()
         grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         grad_lse_strides = grad_lse.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
@@ -705,15 +713,17 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
             (block_q - 1) * grad_lse_strides[2],
             (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
         )
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_rows[(programs,)](
-                    out, lse, grad_out, grad_lse, finite_lse, minus_d_lse,
+                    out, lse, grad_out, live_grad_out, grad_lse, finite_lse, minus_d_lse,
                     *out_strides,
                     *lse_strides,
                     *grad_out_strides,
+                    *live_grad_out_strides,
                     *grad_lse_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
@@ -736,7 +746,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         v_strides = v.stride()
         pair_strides = pair.stride()
         present_strides = present.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_q_strides = grad_q.stride() if grad_q is not None else (0, 0, 0, 0)
@@ -744,7 +754,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         reach = max(
             (block_q - 1) * q_strides[2] + 31 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * present_strides[1],
             (block_kv - 1) * k_strides[2] + 31 * k_strides[3],
@@ -755,13 +765,13 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_q[(programs,)](
-                    q, k, v, pair, present, grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
+                    q, k, v, pair, present, live_grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *pair_strides,
                     *present_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_q_strides,
@@ -788,7 +798,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         v_strides = v.stride()
         pair_strides = pair.stride()
         present_strides = present.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_k_strides = grad_k.stride() if grad_k is not None else (0, 0, 0, 0)
@@ -800,7 +810,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * q_strides[2] + 31 * q_strides[3],
             (block_q - 1) * pair_strides[1] + (block_kv - 1) * pair_strides[2],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * grad_k_strides[2] + 31 * grad_k_strides[3],
             (block_kv - 1) * grad_v_strides[2] + 31 * grad_v_strides[3],
@@ -808,13 +818,13 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_kv[(programs,)](
-                    q, k, v, pair, present, grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
+                    q, k, v, pair, present, live_grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *pair_strides,
                     *present_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_k_strides,
@@ -838,14 +848,14 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         v_strides = v.stride()
         pair_strides = pair.stride()
         present_strides = present.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_pair_strides = grad_pair.stride() if grad_pair is not None else (0, 0, 0)
         reach = max(
             q.shape[0] * q_strides[0] + (block_q - 1) * q_strides[2] + 31 * q_strides[3],
             finite_lse.shape[0] * finite_lse_strides[0] + (block_q - 1) * finite_lse_strides[2],
-            grad_out.shape[0] * grad_out_strides[0] + (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
+            live_grad_out.shape[0] * live_grad_out_strides[0] + (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             minus_d_lse.shape[0] * minus_d_lse_strides[0] + (block_q - 1) * minus_d_lse_strides[2],
             k.shape[0] * k_strides[0] + (block_kv - 1) * k_strides[2] + 31 * k_strides[3],
             v.shape[0] * v_strides[0] + (block_kv - 1) * v_strides[2] + 31 * v_strides[3],
@@ -856,13 +866,13 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_pair[(programs,)](
-                    q, k, v, pair, present, grad_out, finite_lse, minus_d_lse, grad_pair,
+                    q, k, v, pair, present, live_grad_out, finite_lse, minus_d_lse, grad_pair,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *pair_strides,
                     *present_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_pair_strides,

@@ -160,7 +160,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_bias"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: b438c6b7cc36109f1b0d1bf1156244359a7da4ea0e8a3dec43c7d9442781db4e
+# sha256 of this file without this line: 058a20717460b533f943d0a72f1fa69617be451405c3eaacdd944c568b292a9a
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -336,12 +336,14 @@ def backward_rows(
     out_ptr,
     lse_ptr,
     grad_out_ptr,
+    live_grad_out_ptr,
     grad_lse_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     out_stride_b, out_stride_h, out_stride_q, out_stride_e,
     lse_stride_b, lse_stride_h, lse_stride_q,
     grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     grad_lse_stride_b, grad_lse_stride_h, grad_lse_stride_q,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
@@ -376,9 +378,13 @@ def backward_rows(
     d_lse_sum = tl.sum(d_lse_sum_terms, 1)
     d_lse = grad_lse - d_lse_sum
     finite_lse = tl.where(lse == float("-inf"), 0.0, lse)
-    minus_d_lse = -d_lse
+    live_grad_out = tl.where((lse == finite_lse)[:, None], grad_out_tile.to(tl.float32), 0)
+    minus_d_lse = tl.where(lse == finite_lse, -d_lse, 0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     tl.store(finite_lse_base + q_in_tile * finite_lse_stride_q, finite_lse.to(finite_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    tl.store(live_grad_out_base + live_grad_out_offsets, live_grad_out.to(live_grad_out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     tl.store(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, minus_d_lse.to(minus_d_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
 
@@ -389,7 +395,7 @@ def backward_q(
     k_ptr,
     v_ptr,
     bias_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_q_ptr,
@@ -398,7 +404,7 @@ def backward_q(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     bias_stride_h, bias_stride_q, bias_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_q_stride_b, grad_q_stride_h, grad_q_stride_q, grad_q_stride_d,
@@ -431,9 +437,9 @@ def backward_q(
     q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
-    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
     tile_hi = (kv_len + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
@@ -458,7 +464,7 @@ def backward_q(
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
@@ -475,7 +481,7 @@ def backward_q(
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         visible = tl.broadcast_to((kv_idx < kv_len)[None, :], [BLOCK_Q, BLOCK_KV])
         d_logits_visible = tl.where(visible, d_logits, 0)
@@ -502,7 +508,7 @@ def backward_kv(
     k_ptr,
     v_ptr,
     bias_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_k_ptr,
@@ -511,7 +517,7 @@ def backward_kv(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     bias_stride_h, bias_stride_q, bias_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_k_stride_b, grad_k_stride_h, grad_k_stride_k, grad_k_stride_d,
@@ -558,9 +564,9 @@ def backward_kv(
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h_kv, tl.int64) * finite_lse_stride_h
     finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
     finite_lse_offsets = q_in_tile * finite_lse_stride_q
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h_kv, tl.int64) * grad_out_stride_h
-    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h_kv, tl.int64) * live_grad_out_stride_h
+    live_grad_out_step = tl.cast(BLOCK_Q, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h_kv, tl.int64) * minus_d_lse_stride_h
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
@@ -573,11 +579,11 @@ def backward_kv(
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
         p = tl.exp2((logits - finite_lse[None, :]) * 1.4426950408889634)
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
-        d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets)
+        d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
         d_logits = (d_p - minus_d_lse[None, :]) * p
-        d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+        d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
         d_k_sum = tl.dot(d_logits.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
     # tiles in which something is hidden
@@ -591,11 +597,11 @@ def backward_kv(
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         visible = tl.broadcast_to((q_idx < q_len)[None, :], [BLOCK_KV, BLOCK_Q])
         p = tl.exp2(tl.where(visible, (logits - finite_lse[None, :]) * 1.4426950408889634, float("-inf")))
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
-        d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
+        d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         d_logits = (d_p - minus_d_lse[None, :]) * p
-        d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+        d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
         d_logits_visible = tl.where(visible, d_logits, 0)
         d_k_sum = tl.dot(d_logits_visible.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
@@ -616,7 +622,7 @@ def backward_bias(
     k_ptr,
     v_ptr,
     bias_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_bias_ptr,
@@ -624,7 +630,7 @@ def backward_bias(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     bias_stride_h, bias_stride_q, bias_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_bias_stride_h, grad_bias_stride_q, grad_bias_stride_k,
@@ -660,7 +666,7 @@ def backward_bias(
     full_hi = tl.maximum(tl.minimum(tl.minimum(own_first + BLOCK_KV, kv_len) // BLOCK_KV, tile_hi), full_lo)  # one past the last wholly visible tile
     d_bias_tile_sum = tl.full([BLOCK_Q, BLOCK_KV], 0.0, tl.float32)
     q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     k_step = tl.cast(BLOCK_KV, tl.int64) * k_stride_k
     k_offsets = (kv_in_tile * k_stride_k)[None, :] + (d_idx * k_stride_d)[:, None]
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
@@ -675,8 +681,8 @@ def backward_bias(
         q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-        grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
@@ -688,7 +694,7 @@ def backward_bias(
             bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
             logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
             p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-            d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+            d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
             d_logits = (d_p - minus_d_lse[:, None]) * p
             d_bias_tile = d_logits
             d_bias_tile_sum = d_bias_tile + d_bias_tile_sum
@@ -702,8 +708,8 @@ def backward_bias(
         q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-        grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
@@ -718,7 +724,7 @@ def backward_bias(
             bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= own_first))[None, :] & (q_idx < q_len)[:, None], other=0.0)
             logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
             p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-            d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+            d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
             d_logits = (d_p - minus_d_lse[:, None]) * p
             d_bias_tile = d_logits
             visible = tl.broadcast_to(((kv_idx < own_first + BLOCK_KV) & (kv_idx < kv_len) & (own_first <= kv_idx))[None, :], [BLOCK_Q, BLOCK_KV])
@@ -744,6 +750,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     if upcast and q.dtype == torch.bfloat16:
         q, k, v, grad_out, out = q.float(), k.float(), v.float(), grad_out.float(), out.float()
 
+    live_grad_out = q.new_empty((batch, heads, q_len, 32))
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "bias", "scale"}:
@@ -754,6 +761,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         out_strides = out.stride()
         lse_strides = lse.stride()
         grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         grad_lse_strides = grad_lse.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
@@ -763,15 +771,17 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
             (block_q - 1) * grad_lse_strides[2],
             (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
         )
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_rows[(programs,)](
-                    out, lse, grad_out, grad_lse, finite_lse, minus_d_lse,
+                    out, lse, grad_out, live_grad_out, grad_lse, finite_lse, minus_d_lse,
                     *out_strides,
                     *lse_strides,
                     *grad_out_strides,
+                    *live_grad_out_strides,
                     *grad_lse_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
@@ -793,7 +803,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         bias_strides = bias.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_q_strides = grad_q.stride() if grad_q is not None else (0, 0, 0, 0)
@@ -801,7 +811,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         reach = max(
             (block_q - 1) * q_strides[2] + 31 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * k_strides[2] + 31 * k_strides[3],
             (block_kv - 1) * v_strides[2] + 31 * v_strides[3],
@@ -811,12 +821,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_q[(programs,)](
-                    q, k, v, bias, grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
+                    q, k, v, bias, live_grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *bias_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_q_strides,
@@ -842,7 +852,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         bias_strides = bias.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_k_strides = grad_k.stride() if grad_k is not None else (0, 0, 0, 0)
@@ -853,7 +863,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * q_strides[2] + 31 * q_strides[3],
             (block_q - 1) * bias_strides[1] + (block_kv - 1) * bias_strides[2],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * grad_k_strides[2] + 31 * grad_k_strides[3],
             (block_kv - 1) * grad_v_strides[2] + 31 * grad_v_strides[3],
@@ -861,12 +871,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_kv[(programs,)](
-                    q, k, v, bias, grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
+                    q, k, v, bias, live_grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *bias_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_k_strides,
@@ -889,14 +899,14 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         bias_strides = bias.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_bias_strides = grad_bias.stride() if grad_bias is not None else (0, 0, 0)
         reach = max(
             q.shape[0] * q_strides[0] + (block_q - 1) * q_strides[2] + 31 * q_strides[3],
             finite_lse.shape[0] * finite_lse_strides[0] + (block_q - 1) * finite_lse_strides[2],
-            grad_out.shape[0] * grad_out_strides[0] + (block_q - 1) * grad_out_strides[2] + 31 * grad_out_strides[3],
+            live_grad_out.shape[0] * live_grad_out_strides[0] + (block_q - 1) * live_grad_out_strides[2] + 31 * live_grad_out_strides[3],
             minus_d_lse.shape[0] * minus_d_lse_strides[0] + (block_q - 1) * minus_d_lse_strides[2],
             k.shape[0] * k_strides[0] + (block_kv - 1) * k_strides[2] + 31 * k_strides[3],
             v.shape[0] * v_strides[0] + (block_kv - 1) * v_strides[2] + 31 * v_strides[3],
@@ -906,12 +916,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_bias[(programs,)](
-                    q, k, v, bias, grad_out, finite_lse, minus_d_lse, grad_bias,
+                    q, k, v, bias, live_grad_out, finite_lse, minus_d_lse, grad_bias,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *bias_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_bias_strides,

@@ -161,7 +161,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_keys"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 3cf69bb3b3b9e6c80ef091c6fd84786ce8adc1323c2e3794b6f2c4487b9b858a
+# sha256 of this file without this line: 995f70c8786c6e5768e6f89ab60e5e2dee71ae02b94ff1732198583456501578
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -357,12 +357,14 @@ def backward_rows(
     out_ptr,
     lse_ptr,
     grad_out_ptr,
+    live_grad_out_ptr,
     grad_lse_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     out_stride_b, out_stride_h, out_stride_q, out_stride_e,
     lse_stride_b, lse_stride_h, lse_stride_q,
     grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     grad_lse_stride_b, grad_lse_stride_h, grad_lse_stride_q,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
@@ -397,9 +399,13 @@ def backward_rows(
     d_lse_sum = tl.sum(d_lse_sum_terms, 1)
     d_lse = grad_lse - d_lse_sum
     finite_lse = tl.where(lse == float("-inf"), 0.0, lse)
-    minus_d_lse = -d_lse
+    live_grad_out = tl.where((lse == finite_lse)[:, None], grad_out_tile.to(tl.float32), 0)
+    minus_d_lse = tl.where(lse == finite_lse, -d_lse, 0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     tl.store(finite_lse_base + q_in_tile * finite_lse_stride_q, finite_lse.to(finite_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    tl.store(live_grad_out_base + live_grad_out_offsets, live_grad_out.to(live_grad_out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     tl.store(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, minus_d_lse.to(minus_d_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
 
@@ -410,7 +416,7 @@ def backward_q(
     k_ptr,
     v_ptr,
     bias_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_q_ptr,
@@ -419,7 +425,7 @@ def backward_q(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     bias_stride_h, bias_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_q_stride_b, grad_q_stride_h, grad_q_stride_q, grad_q_stride_d,
@@ -456,9 +462,9 @@ def backward_q(
     call_term = scale * 0.02
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
-    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
     q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
@@ -485,7 +491,7 @@ def backward_q(
         bias_key = tl.load(bias_base + tile * bias_step + bias_offsets)
         logits = tanh(qk * call_term, PRECISE) * 50 + bias_key[None, :]  # score: softcap(score, 50) + bias[h, kv_idx]
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         slope_of_call_term = qk * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))
         d_qk = d_logits * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))  # without the factor 50*call_term, which comes after the loop
@@ -504,7 +510,7 @@ def backward_q(
         bias_key = tl.load(bias_base + tile * bias_step + bias_offsets, mask=kv_in_tile < kv_hi - kv_first, other=0.0)
         logits = tanh(qk * call_term, PRECISE) * 50 + bias_key[None, :]  # score: softcap(score, 50) + bias[h, kv_idx]
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         slope_of_call_term = qk * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))
         d_qk = d_logits * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))  # without the factor 50*call_term, which comes after the loop
@@ -535,7 +541,7 @@ def backward_kv(
     k_ptr,
     v_ptr,
     bias_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_k_ptr,
@@ -544,7 +550,7 @@ def backward_kv(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     bias_stride_h, bias_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_k_stride_b, grad_k_stride_h, grad_k_stride_k, grad_k_stride_d,
@@ -592,8 +598,8 @@ def backward_kv(
     q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
     finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
     finite_lse_offsets = q_in_tile * finite_lse_stride_q
-    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_step = tl.cast(BLOCK_Q, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
 
@@ -604,7 +610,7 @@ def backward_kv(
         bias_key = tl.load(bias_base + kv_in_tile * bias_stride_k, mask=kv_idx < kv_len, other=0.0)
         q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h
-        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h
+        live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h
         for tile in range(full_lo, full_hi):
             q_tile = tl.load(q_base + tile * q_step + q_offsets)
@@ -612,12 +618,12 @@ def backward_kv(
             logits = tanh(qk * call_term, PRECISE) * 50 + bias_key[:, None]  # score: softcap(score, 50) + bias[h, kv_idx]
             finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
             p = tl.exp2((logits - finite_lse[None, :]) * 1.4426950408889634)
-            grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
-            d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+            live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets)
+            d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
             minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
             d_logits = (d_p - minus_d_lse[None, :]) * p
             d_qk = d_logits * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))  # without the factor 50*call_term, which comes after the loop
-            d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+            d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
             d_k_sum = tl.dot(d_qk.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
     steps_1 = tl.maximum(full_lo - tile_lo, 0)
@@ -630,7 +636,7 @@ def backward_kv(
         bias_key = tl.load(bias_base + kv_in_tile * bias_stride_k, mask=kv_idx < kv_len, other=0.0)
         q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h
-        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h
+        live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h
         for step in range(0, steps_2):
             tile = step + tile_lo if step < steps_1 else full_hi + step - steps_1
@@ -643,12 +649,12 @@ def backward_kv(
             finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
             visible = (kv_idx[:, None] <= q_pos[None, :]) & (q_idx < q_len)[None, :]  # mask: causal
             p = tl.exp2(tl.where(visible, (logits - finite_lse[None, :]) * 1.4426950408889634, float("-inf")))
-            grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
-            d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+            live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
+            d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
             minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
             d_logits = (d_p - minus_d_lse[None, :]) * p
             d_qk = d_logits * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))  # without the factor 50*call_term, which comes after the loop
-            d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+            d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
             d_qk_visible = tl.where(visible, d_qk, 0)
             d_k_sum = tl.dot(d_qk_visible.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
@@ -669,7 +675,7 @@ def backward_keys(
     k_ptr,
     v_ptr,
     bias_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_bias_ptr,
@@ -677,7 +683,7 @@ def backward_keys(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     bias_stride_h, bias_stride_k,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_bias_stride_b, grad_bias_stride_h, grad_bias_stride_k,
@@ -728,9 +734,9 @@ def backward_keys(
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h
     finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
     finite_lse_offsets = q_in_tile * finite_lse_stride_q
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h
-    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[None, :] + (e_idx * grad_out_stride_e)[:, None]
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h
+    live_grad_out_step = tl.cast(BLOCK_Q, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[None, :] + (e_idx * live_grad_out_stride_e)[:, None]
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
@@ -742,8 +748,8 @@ def backward_keys(
         logits = tanh(qk * call_term, PRECISE) * 50 + bias_key[:, None]  # score: softcap(score, 50) + bias[h, kv_idx]
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
         p = tl.exp2((logits - finite_lse[None, :]) * 1.4426950408889634)
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
-        d_p = tl.dot(v_tile, grad_out_tile, input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets)
+        d_p = tl.dot(v_tile, live_grad_out_tile, input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
         d_logits = (d_p - minus_d_lse[None, :]) * p
         tile_sum = tl.sum(d_logits, 1)
@@ -762,8 +768,8 @@ def backward_keys(
         logits = tanh(qk * call_term, PRECISE) * 50 + bias_key[:, None]  # score: softcap(score, 50) + bias[h, kv_idx]
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
         p = tl.exp2((logits - finite_lse[None, :]) * 1.4426950408889634)
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[None, :], other=0.0)
-        d_p = tl.dot(v_tile, grad_out_tile, input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[None, :], other=0.0)
+        d_p = tl.dot(v_tile, live_grad_out_tile, input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
         d_logits = (d_p - minus_d_lse[None, :]) * p
         visible = (kv_idx[:, None] <= q_pos[None, :]) & (q_idx < q_len)[None, :]  # mask: causal
@@ -790,6 +796,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     if upcast and q.dtype == torch.bfloat16:
         q, k, v, grad_out, out = q.float(), k.float(), v.float(), grad_out.float(), out.float()
 
+    live_grad_out = q.new_empty((batch, heads, q_len, 128))
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "bias", "scale"}:
@@ -800,6 +807,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         out_strides = out.stride()
         lse_strides = lse.stride()
         grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         grad_lse_strides = grad_lse.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
@@ -809,15 +817,17 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * grad_out_strides[2] + 127 * grad_out_strides[3],
             (block_q - 1) * grad_lse_strides[2],
             (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * live_grad_out_strides[2] + 127 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
         )
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_rows[(programs,)](
-                    out, lse, grad_out, grad_lse, finite_lse, minus_d_lse,
+                    out, lse, grad_out, live_grad_out, grad_lse, finite_lse, minus_d_lse,
                     *out_strides,
                     *lse_strides,
                     *grad_out_strides,
+                    *live_grad_out_strides,
                     *grad_lse_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
@@ -839,7 +849,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         bias_strides = bias.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_q_strides = grad_q.stride() if grad_q is not None else (0, 0, 0, 0)
@@ -847,7 +857,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         reach = max(
             (block_q - 1) * q_strides[2] + 127 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 127 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 127 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * k_strides[2] + 127 * k_strides[3],
             (block_kv - 1) * v_strides[2] + 127 * v_strides[3],
@@ -857,12 +867,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_q[(programs,)](
-                    q, k, v, bias, grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
+                    q, k, v, bias, live_grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *bias_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_q_strides,
@@ -888,7 +898,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         bias_strides = bias.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_k_strides = grad_k.stride() if grad_k is not None else (0, 0, 0, 0)
@@ -899,7 +909,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_kv - 1) * bias_strides[1],
             (block_q - 1) * q_strides[2] + 127 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 127 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 127 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * grad_k_strides[2] + 127 * grad_k_strides[3],
             (block_kv - 1) * grad_v_strides[2] + 127 * grad_v_strides[3],
@@ -907,12 +917,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_kv[(programs,)](
-                    q, k, v, bias, grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
+                    q, k, v, bias, live_grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *bias_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_k_strides,
@@ -935,7 +945,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         bias_strides = bias.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_bias_strides = grad_bias.stride() if grad_bias is not None else (0, 0, 0)
@@ -945,19 +955,19 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_kv - 1) * bias_strides[1],
             (block_q - 1) * q_strides[2] + 127 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 127 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 127 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * grad_bias_strides[2],
         )
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_keys[(programs,)](
-                    q, k, v, bias, grad_out, finite_lse, minus_d_lse, grad_bias,
+                    q, k, v, bias, live_grad_out, finite_lse, minus_d_lse, grad_bias,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *bias_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_bias_strides,

@@ -158,7 +158,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: a2954d0893aa9988d18eb374e113f5e2a88f383e762f8980a77e415c917dcfd3
+# sha256 of this file without this line: 26685f99f2572cba984d22e9d8a0fd66cdbc25f9950d552962966b59170772bf
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -348,12 +348,14 @@ def backward_rows(
     out_ptr,
     lse_ptr,
     grad_out_ptr,
+    live_grad_out_ptr,
     grad_lse_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     out_stride_b, out_stride_h, out_stride_q, out_stride_e,
     lse_stride_b, lse_stride_h, lse_stride_q,
     grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     grad_lse_stride_b, grad_lse_stride_h, grad_lse_stride_q,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
@@ -388,9 +390,13 @@ def backward_rows(
     d_lse_sum = tl.sum(d_lse_sum_terms, 1)
     d_lse = grad_lse - d_lse_sum
     finite_lse = tl.where(lse == float("-inf"), 0.0, lse)
-    minus_d_lse = -d_lse
+    live_grad_out = tl.where((lse == finite_lse)[:, None], grad_out_tile.to(tl.float32), 0)
+    minus_d_lse = tl.where(lse == finite_lse, -d_lse, 0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     tl.store(finite_lse_base + q_in_tile * finite_lse_stride_q, finite_lse.to(finite_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    tl.store(live_grad_out_base + live_grad_out_offsets, live_grad_out.to(live_grad_out_ptr.dtype.element_ty), mask=(q_idx < q_len)[:, None])
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     tl.store(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, minus_d_lse.to(minus_d_lse_ptr.dtype.element_ty), mask=q_idx < q_len)
 
@@ -401,7 +407,7 @@ def backward_q(
     k_ptr,
     v_ptr,
     table_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_q_ptr,
@@ -410,7 +416,7 @@ def backward_q(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     table_stride_h, table_stride_n1,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_q_stride_b, grad_q_stride_h, grad_q_stride_q, grad_q_stride_d,
@@ -444,9 +450,9 @@ def backward_q(
     q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
     finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
-    grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
+    live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
     minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
     tile_hi = (kv_len + BLOCK_KV - 1) // BLOCK_KV  # one past the last tile with a visible pair
@@ -474,7 +480,7 @@ def backward_q(
         table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1)
         logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
@@ -494,7 +500,7 @@ def backward_q(
         table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
         logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
         p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-        d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+        d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
         d_logits = (d_p - minus_d_lse[:, None]) * p
         visible = tl.broadcast_to((kv_idx < kv_len)[None, :], [BLOCK_Q, BLOCK_KV])
         d_logits_visible = tl.where(visible, d_logits, 0)
@@ -521,7 +527,7 @@ def backward_kv(
     k_ptr,
     v_ptr,
     table_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_k_ptr,
@@ -530,7 +536,7 @@ def backward_kv(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     table_stride_h, table_stride_n1,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_k_stride_b, grad_k_stride_h, grad_k_stride_k, grad_k_stride_d,
@@ -575,9 +581,9 @@ def backward_kv(
     finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h_kv, tl.int64) * finite_lse_stride_h
     finite_lse_step = tl.cast(BLOCK_Q, tl.int64) * finite_lse_stride_q
     finite_lse_offsets = q_in_tile * finite_lse_stride_q
-    grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h_kv, tl.int64) * grad_out_stride_h
-    grad_out_step = tl.cast(BLOCK_Q, tl.int64) * grad_out_stride_q
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h_kv, tl.int64) * live_grad_out_stride_h
+    live_grad_out_step = tl.cast(BLOCK_Q, tl.int64) * live_grad_out_stride_q
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h_kv, tl.int64) * minus_d_lse_stride_h
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
@@ -596,11 +602,11 @@ def backward_kv(
         logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
         p = tl.exp2((logits - finite_lse[None, :]) * 1.4426950408889634)
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
-        d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets)
+        d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
         d_logits = (d_p - minus_d_lse[None, :]) * p
-        d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+        d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
         d_k_sum = tl.dot(d_logits.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
     # tiles in which something is hidden
@@ -618,11 +624,11 @@ def backward_kv(
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         visible = tl.broadcast_to((q_idx < q_len)[None, :], [BLOCK_KV, BLOCK_Q])
         p = tl.exp2(tl.where(visible, (logits - finite_lse[None, :]) * 1.4426950408889634, float("-inf")))
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
-        d_p = tl.dot(v_tile, tl.trans(grad_out_tile), input_precision="ieee")
+        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
+        d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         d_logits = (d_p - minus_d_lse[None, :]) * p
-        d_v = tl.dot(p.to(grad_out_tile.dtype), grad_out_tile, d_v, input_precision="ieee")
+        d_v = tl.dot(p.to(live_grad_out_tile.dtype), live_grad_out_tile, d_v, input_precision="ieee")
         d_logits_visible = tl.where(visible, d_logits, 0)
         d_k_sum = tl.dot(d_logits_visible.to(q_tile.dtype), q_tile, d_k_sum, input_precision="ieee")
 
@@ -643,7 +649,7 @@ def backward_table(
     k_ptr,
     v_ptr,
     table_ptr,
-    grad_out_ptr,
+    live_grad_out_ptr,
     finite_lse_ptr,
     minus_d_lse_ptr,
     grad_table_ptr,
@@ -651,7 +657,7 @@ def backward_table(
     k_stride_b, k_stride_h, k_stride_k, k_stride_d,
     v_stride_b, v_stride_h, v_stride_k, v_stride_e,
     table_stride_h, table_stride_n1,
-    grad_out_stride_b, grad_out_stride_h, grad_out_stride_q, grad_out_stride_e,
+    live_grad_out_stride_b, live_grad_out_stride_h, live_grad_out_stride_q, live_grad_out_stride_e,
     finite_lse_stride_b, finite_lse_stride_h, finite_lse_stride_q,
     minus_d_lse_stride_b, minus_d_lse_stride_h, minus_d_lse_stride_q,
     grad_table_stride_b, grad_table_stride_h, grad_table_stride_n,
@@ -681,7 +687,7 @@ def backward_table(
 
     d_table_tile_sum = tl.full([BLOCK_KV], 0.0, tl.float32)
     q_offsets = (q_in_tile * q_stride_q)[:, None] + (d_idx * q_stride_d)[None, :]
-    grad_out_offsets = (q_in_tile * grad_out_stride_q)[:, None] + (e_idx * grad_out_stride_e)[None, :]
+    live_grad_out_offsets = (q_in_tile * live_grad_out_stride_q)[:, None] + (e_idx * live_grad_out_stride_e)[None, :]
     k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
     k_step = tl.cast(BLOCK_KV, tl.int64) * k_stride_k
     k_offsets = (kv_in_tile * k_stride_k)[None, :] + (d_idx * k_stride_d)[:, None]
@@ -698,8 +704,8 @@ def backward_table(
         q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 64)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
-        grad_out_base = grad_out_ptr + tl.cast(b, tl.int64) * grad_out_stride_b + tl.cast(h, tl.int64) * grad_out_stride_h + tl.cast(q_first, tl.int64) * grad_out_stride_q
-        grad_out_tile = tl.load(grad_out_base + grad_out_offsets, mask=(e_idx < 64)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 64)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query
@@ -725,7 +731,7 @@ def backward_table(
             table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
             logits = qk * scale + table_tile  # score: t5_bias(score, table, bidirectional=true)
             p = tl.exp2((logits - finite_lse[:, None]) * 1.4426950408889634)
-            d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
+            d_p = tl.dot(live_grad_out_tile, v_tile, input_precision="ieee")
             d_logits = (d_p - minus_d_lse[:, None]) * p
             d_table_tile = d_logits
             visible = ((kv_idx[None, :] + q_len - 1 - q_idx[:, None] < tl.cast(BLOCK_KV, tl.int64) + tl.cast(n_first, tl.int64)) & (n_first <= kv_idx[None, :] + q_len - 1 - q_idx[:, None])) & (kv_idx < kv_len)[None, :] & (q_idx < q_len)[:, None]
@@ -754,6 +760,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     if upcast and q.dtype == torch.bfloat16:
         q, k, v, grad_out, out = q.float(), k.float(), v.float(), grad_out.float(), out.float()
 
+    live_grad_out = q.new_empty((batch, heads, q_len, 64))
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "table", "scale"}:
@@ -764,6 +771,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         out_strides = out.stride()
         lse_strides = lse.stride()
         grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         grad_lse_strides = grad_lse.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
@@ -773,15 +781,17 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
             (block_q - 1) * grad_lse_strides[2],
             (block_q - 1) * finite_lse_strides[2],
+            (block_q - 1) * live_grad_out_strides[2] + 63 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
         )
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_rows[(programs,)](
-                    out, lse, grad_out, grad_lse, finite_lse, minus_d_lse,
+                    out, lse, grad_out, live_grad_out, grad_lse, finite_lse, minus_d_lse,
                     *out_strides,
                     *lse_strides,
                     *grad_out_strides,
+                    *live_grad_out_strides,
                     *grad_lse_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
@@ -803,7 +813,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         table_strides = table.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_q_strides = grad_q.stride() if grad_q is not None else (0, 0, 0, 0)
@@ -811,7 +821,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         reach = max(
             (block_q - 1) * q_strides[2] + 63 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 63 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
             (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
@@ -821,12 +831,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_q[(programs,)](
-                    q, k, v, table, grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
+                    q, k, v, table, live_grad_out, finite_lse, minus_d_lse, grad_q, grad_scale,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *table_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_q_strides,
@@ -852,7 +862,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         table_strides = table.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_k_strides = grad_k.stride() if grad_k is not None else (0, 0, 0, 0)
@@ -863,7 +873,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             (block_q - 1) * q_strides[2] + 63 * q_strides[3],
             table.shape[1] * table_strides[1],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 63 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * grad_k_strides[2] + 63 * grad_k_strides[3],
             (block_kv - 1) * grad_v_strides[2] + 63 * grad_v_strides[3],
@@ -871,12 +881,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_kv[(programs,)](
-                    q, k, v, table, grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
+                    q, k, v, table, live_grad_out, finite_lse, minus_d_lse, grad_k, grad_v,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *table_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_k_strides,
@@ -899,14 +909,14 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         k_strides = k.stride()
         v_strides = v.stride()
         table_strides = table.stride()
-        grad_out_strides = grad_out.stride()
+        live_grad_out_strides = live_grad_out.stride()
         finite_lse_strides = finite_lse.stride()
         minus_d_lse_strides = minus_d_lse.stride()
         grad_table_strides = grad_table.stride() if grad_table is not None else (0, 0, 0)
         reach = max(
             (block_q - 1) * q_strides[2] + 63 * q_strides[3],
             (block_q - 1) * finite_lse_strides[2],
-            (block_q - 1) * grad_out_strides[2] + 63 * grad_out_strides[3],
+            (block_q - 1) * live_grad_out_strides[2] + 63 * live_grad_out_strides[3],
             (block_q - 1) * minus_d_lse_strides[2],
             (block_kv - 1) * k_strides[2] + 63 * k_strides[3],
             (block_kv - 1) * v_strides[2] + 63 * v_strides[3],
@@ -916,12 +926,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
         with torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext():
             if programs:  # no grid is empty
                 backward_table[(programs,)](
-                    q, k, v, table, grad_out, finite_lse, minus_d_lse, grad_table,
+                    q, k, v, table, live_grad_out, finite_lse, minus_d_lse, grad_table,
                     *q_strides,
                     *k_strides,
                     *v_strides,
                     *table_strides,
-                    *grad_out_strides,
+                    *live_grad_out_strides,
                     *finite_lse_strides,
                     *minus_d_lse_strides,
                     *grad_table_strides,

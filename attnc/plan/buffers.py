@@ -36,6 +36,7 @@ DIMS: dict[
     "q_len": ("q", symbols.q_len, symbols.q_idx),
     "kv_len": ("k", symbols.kv_len, symbols.kv_idx),
 }
+LIVE = "{}, 0 in a row that sees nothing"
 MEANINGS = {
     "lse": "natural log of each row's sum of exp",
     "max_score": "the largest score that a row sees",
@@ -47,6 +48,7 @@ MEANINGS = {
     "d_lse": "gradient of lse, by way of out too",
     "minus_d_lse": "what tiles subtract",
     "finite_lse": "lse, 0 for -inf",
+    "live_grad_entropy": LIVE.format("grad_entropy"),
 }
 ALWAYS_INSIDE = {
     (symbols.b, BATCH),
@@ -85,6 +87,14 @@ def attention_buffers(flow: Dataflow, written: frozenset[str]) -> tuple[Buffer, 
         ),
         *_numbers(flow, _forward_numbers(flow)),
         Buffer("grad_out", (*by_query, "e"), (*rows, dv), "element", "input", "gradient of out"),
+        Buffer(
+            "live_grad_out",
+            (*by_query, "e"),
+            (*rows, dv),
+            "element",
+            "input",
+            LIVE.format("grad_out"),
+        ),
         *_numbers(flow, _backward_numbers(flow)),
         Buffer("grad_q", (*by_query, "d"), (*rows, qk), "element", "output", "gradient of q"),
         Buffer("grad_k", (*by_key, "d"), (*keys, qk), "element", "output", "gradient of k"),

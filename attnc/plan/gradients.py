@@ -106,7 +106,7 @@ class SumPlan:
                 return self._sum(name, operands, operation.axes)
             case Map(formula):
                 axes = self.tiles.along(name, operation.axes)
-                return [], [Let(name, Formula(cast(Expr, formula)), axes)]
+                return [], [Let(name, Formula(cast(Expr, self.tiles.by_label(formula))), axes)]
             case _:
                 raise NotImplementedError(f"{name} = {operation} in {self.graph.name}")
 

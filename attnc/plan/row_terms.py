@@ -1,29 +1,36 @@
-"""What tiles read of a row, made once a row: by the kernel of rows, before the tiles.
+"""What tiles of the backward read of a row, made once a row: by the kernel of rows, before them.
 
 lse becomes a number to take exponents against, 0 for -inf: a select a row in place of one a row and
 tile.  What a tile adds to a product is stored with its sign turned: Triton would start the product
 from `d_p + d_lse`, which takes as many instructions, and then load d_lse in the midst of the loop
 instead of ahead of it; `d_p - minus_d_lse` it leaves alone.
+
+A row whose visible scores are all -inf has weights of 0 and no mask that selects them away: where a
+score may be -inf, tiles read cotangents that are 0 in such a row, whatever the caller's hold there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeGuard
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeGuard, cast
 
-from sympy import Basic, Expr
+import networkx as nx
+from sympy import Abs, Eq, Expr, Float, Integer, log, true
+from sympy.logic.boolalg import And, Boolean, Or
 
-from attnc.graph.operations import Dataflow, LogSumExp, Map, Operation
+from attnc.graph.operations import Contract, Dataflow, Input, LogSumExp, Map, Operation
 from attnc.ir.functions import Anchor
 from attnc.ir.rebuild import substitution
-from attnc.symbols import names_in, value_symbol
+from attnc.spec.schema import AttentionSpec
+from attnc.symbols import Read, Where, names_in, nonzero, param_symbol, value_symbol
 
 TILE = frozenset("qk")
+LARGEST = Float("3.4028234663852886e38")  # of float32
 
 
 def with_row_terms(flow: Dataflow) -> tuple[Dataflow, Dataflow]:
-    """Let tiles read finite_lse in place of lse, and minus_x in place of a row value x made before.
+    """Let tiles read finite_lse for lse, minus_x for a row value x made before, live_x for grad_x.
 
     The kernel of rows no longer stores x itself where nothing else reads it.
     Returns: the dataflow of that kernel, whose own tiles read what it reads; that of the others.
@@ -31,48 +38,111 @@ def with_row_terms(flow: Dataflow) -> tuple[Dataflow, Dataflow]:
     if not flow.backward:
         return flow, flow
     rows, *tiled = flow.backward
-    made = {name for _, name in rows.results}
-    read = set().union(*(names_in(op.formula) for op in flow.values.values() if _is_tile(op)))
-    terms = {
-        name: term
-        for name, operation in flow.values.items()
-        if name in read and (term := _term(name, operation, name in made)) is not None
-    }
-    change = substitution({name: old for name, (_, _, old) in terms.items()})
+    terms = _terms(flow)
     values: dict[str, Operation] = {}
     for name, operation in flow.values.items():
         values[name] = operation
         if name in terms:
-            new, values[new], _ = terms[name]
-    added = tuple(new for new, _, _ in terms.values())
-    tiles = replace(flow, values={name: _over(op, change) for name, op in values.items()})
-    others = {operand for name in values if name not in added for operand in tiles.operands(name)}
-    others |= {*flow.gradients.values()}
-    kept = [(buffer, name) for buffer, name in rows.results if name in others]
+            values[terms[name].new] = terms[name].made
+    added = tuple(term.new for term in terms.values())
+    tiles = {name: op if name in added else _over(op, terms) for name, op in values.items()}
+    others = replace(flow, values=tiles)
+    read = {part for name in values if name not in added for part in others.operands(name)}
+    read |= {*flow.gradients.values()}
+    kept = [(buffer, name) for buffer, name in rows.results if name in read]
     results = (*kept, *((new, new) for new in added))
     rows = replace(rows, phases=(*rows.phases, added), results=results)
     backward = (rows, *tiled)
-    return replace(flow, values=values, backward=backward), replace(tiles, backward=backward)
+    return replace(flow, values=values, backward=backward), replace(others, backward=backward)
 
 
-def _over(operation: Operation, change: Callable[[Basic], Basic]) -> Operation:
-    """A tile over the new values; anything else as it is."""
-    if not _is_tile(operation):
-        return operation
-    return replace(operation, formula=change(operation.formula))
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A row's value in another form.
+
+    old: the value in terms of the new one.  is_the_same: wherever tiles may ask for it, so that
+    everything reads the new one.
+    """
+
+    new: str
+    made: Map
+    old: Expr
+    is_the_same: bool = False
 
 
-def _term(name: str, operation: Operation, is_made: bool) -> tuple[str, Map, Expr] | None:
-    """The new value, how it is made, and the old one in terms of it."""
-    symbol = value_symbol(name)
-    if isinstance(operation, LogSumExp):
-        finite = f"finite_{name}"
-        return finite, Map(Anchor(symbol), operation.axes), Anchor(value_symbol(finite))
-    if is_made:
-        minus = f"minus_{name}"
-        return minus, Map(-symbol, operation.axes), -value_symbol(minus)
-    return None
+def _terms(flow: Dataflow) -> dict[str, _Term]:
+    """By the names of what they replace, in the order of the values."""
+    made = {name for _, name in flow.backward[0].results}
+    graph = flow.graph()
+    graph.remove_edges_from([*graph.in_edges(made)])
+    later = set[str]().union(*(nx.ancestors(graph, name) for name in flow.gradients.values()))
+    tiled = {part for op in flow.values.values() if _is_tile(op) for part in names_in(op.formula)}
+    lse = next(name for name, op in flow.values.items() if isinstance(op, LogSumExp))
+    finite = f"finite_{lse}"
+    guarded = _may_be_minus_infinity(flow.spec)
+    seen = cast(Boolean, Eq(value_symbol(lse), value_symbol(finite)) if guarded else true)
+    found: dict[str, _Term] = {}
+    for name, operation in flow.values.items():
+        symbol = value_symbol(name)
+        if name == lse:
+            made_of_lse = Map(Anchor(symbol), operation.axes)
+            found[name] = _Term(finite, made_of_lse, Anchor(value_symbol(finite)))
+        elif name in made & tiled:
+            minus = f"minus_{name}"
+            found[name] = _Term(minus, _where(seen, -symbol, operation.axes), -value_symbol(minus))
+        elif guarded and name in later and _is_cotangent_of_row(operation):
+            new = f"live_{name}"
+            counts = And(seen, _is_heard(flow, name)) if "e" in operation.axes else seen
+            found[name] = _Term(
+                new, _where(counts, symbol, operation.axes), value_symbol(new), True
+            )
+    return found
+
+
+def _where(seen: Boolean, formula: Expr, axes: tuple[str, ...]) -> Map:
+    return Map(formula if seen == true else Where(seen, formula, Integer(0)), axes)
+
+
+def _is_heard(flow: Dataflow, name: str) -> Boolean:
+    """Where lse tells less than all: beside a sink it is finite in a row that sees no key.
+
+    Such a row gives 0, and what is not finite in its cotangent is not the kernel's.
+    """
+    if not flow.spec.sink:
+        return true
+    given = next(one for one in flow.kept if "e" in flow.values[one].axes)
+    return Or(nonzero(value_symbol(given)), Abs(value_symbol(name)) <= LARGEST)
+
+
+def _over(operation: Operation, terms: Mapping[str, _Term]) -> Operation:
+    """An operation over the new values: a tile over all, another over what is the same."""
+    is_tile = _is_tile(operation)
+    known = {name: term for name, term in terms.items() if is_tile or term.is_the_same}
+    match operation:
+        case Contract(operands):
+            return replace(
+                operation, operands=tuple(known[x].new if x in known else x for x in operands)
+            )
+        case Map(formula):
+            change = substitution({name: term.old for name, term in known.items()})
+            return replace(operation, formula=change(formula))
+        case _:
+            return operation
 
 
 def _is_tile(operation: Operation) -> TypeGuard[Map]:
     return isinstance(operation, Map) and set(operation.axes) >= TILE
+
+
+def _is_cotangent_of_row(operation: Operation) -> bool:
+    is_cotangent = isinstance(operation, Input) and operation.tensor.startswith("grad_")
+    return is_cotangent and "q" in operation.axes
+
+
+def _may_be_minus_infinity(spec: AttentionSpec) -> bool:
+    """Whether a pair may score -inf: by an element of a tensor, or a logarithm of what varies."""
+    params = {param_symbol(param.name, param.kind) for param in spec.params}
+    logarithms = (one.args[0] for one in spec.score.atoms(log))
+    varied = (inner for inner in logarithms if not inner.free_symbols <= params)
+    is_biased = any(not read.is_integer for read in spec.score.atoms(Read))
+    return is_biased or any(not inner.is_positive for inner in varied)

@@ -208,7 +208,7 @@ class TilePlan:
             case Map(formula) if not self._waits(formula):
                 dtype = "i32" if is_integer(operation) else "f32"
                 axes = self.along(name, operation.axes)
-                expr = cast(Expr, self._by_label(formula))
+                expr = cast(Expr, self.by_label(formula))
                 return Let(name, Formula(expr), axes, dtype, self._origin(name))
             case _:
                 return None
@@ -258,7 +258,7 @@ class TilePlan:
         read = {axis for operand in contract.operands for axis in self.flow.values[operand].axes}
         return not FEATURE_AXES & set(contract.axes) and read - set(contract.axes) <= FEATURE_AXES
 
-    def _by_label(self, formula: Basic) -> Basic:
+    def by_label(self, formula: Basic) -> Basic:
         """A formula over what the tiles of its values are called."""
         named = {name: self.label(name) for name in names_in(formula) & set(self.flow.values)}
         changes = {name: value_symbol(label) for name, label in named.items() if name != label}

@@ -80,7 +80,7 @@ def _declared_problem(name: str) -> str | None:
 def _generated_form() -> re.Pattern[str]:
     return re.compile(
         rf"(?:{'|'.join(_GENERATED_LOCALS)})(?:_\d+)?|[de]\d*_(?:idx|in_tile)"
-        rf"|(?:d|grad|HAS|entropy|minus_d|slope_of|forward|backward)_\w+|finite_lse\w*"
+        rf"|(?:d|grad|HAS|entropy|minus_d|live_grad|slope_of|forward|backward)_\w+|finite_lse\w*"
         rf"|(?:q|k|v|out|ungated|lse|max_score|key_mass|head_gate|sink)_{_OF_TENSOR}|\w+_(?:visible|tensor)|.*(?:_ptr|_strides?(?:_\w+)?|__.*)"
     )
 

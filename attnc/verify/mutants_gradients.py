@@ -63,5 +63,12 @@ GRADIENTS: tuple[TextMutant, ...] = (
     M("nothing dropped", r"\(d_weights \* kept\)", "d_weights"),
     # tensors
     M("table shifted", r"^( +\w+_index = .+)$", r"\1 + 1"),
+    # rows that see nothing
+    M(
+        "a row that sees nothing is heard",
+        r"tl\.where\(\(lse == finite_lse\).*, (grad_out_tile\.to\(tl\.float32\)), 0\)",
+        r"\1",
+    ),
+    M("a sink of no share is heard", r"tl\.where\(p_sink != 0, (d_lse \* p_sink), 0\)", r"\1"),
     M("sink's share lost", assignment("d_sink"), r"\1(\2) * 0.5"),
 )

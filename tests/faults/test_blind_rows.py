@@ -49,9 +49,52 @@ def call_of(built: Built) -> dict[str, Any]:
     return made
 
 
+def assert_unheard(built: Built, call: Call, rows: torch.Tensor, filling: float) -> None:
+    """What the cotangents of these rows hold changes no bit of any gradient."""
+    params = {param.name for param in built.spec.params}
+    names = tuple(n for n, t in call.tensors.items() if t.is_floating_point() and n not in params)
+    outputs = ("out",) if built.spec.sink else ("out", *built.spec.outputs)  # lse: the sink
+    given = cotangents_for(call)
+    given["entropy"] = torch.randn(2, 2, Q_LEN)
+    wrong, clean = ({n: given[n].clone() for n in outputs if n in given} for _ in range(2))
+    for name in wrong:
+        turned = name != "out" or built.spec.layout == "bhsd"
+        for one, value in ((wrong, filling), (clean, 0)):
+            (one[name].transpose(1, 2) if turned else one[name])[:, rows] = value
+    found = gradients(built, call, wrong, names, SMALL)
+    wanted = gradients(built, call, clean, names, SMALL)
+    for name, gradient in found.items():
+        assert torch.equal(gradient, wanted[name]), name
+        assert gradient.isfinite().all(), name
+
+
 RUNS = [(body, CAUSAL, torch.nan) for body in BODIES] + [
     (body, SHOWN, torch.inf) for body in ("outputs", "sink and gates", "table", "bias of rows")
 ]
+
+
+DEAF = {
+    "bias": "",
+    "outputs": "outputs: [lse, entropy]",
+    "sink": "sink: per_head",
+    "gates": "head_gate: true\noutputs: []",
+    "sink and gates": "head_gate: true\nsink: per_head\nlayout: bshd",
+    "dropout": "dropout: true",
+}
+
+
+@pytest.mark.parametrize("filling", [torch.nan, torch.inf])
+@pytest.mark.parametrize("rest", DEAF.values(), ids=DEAF)
+def test_a01_a_cotangent_of_a_row_whose_scores_are_all_minus_infinity(
+    build: Build, rest: str, filling: float
+) -> None:
+    """By a bias: no mask selects its weights away."""
+    tensor = "tensors: {x: {shape: [heads, q_len, kv_len], grad: true}}"
+    built = build(f"{tensor}\nscore: score + x[h, q_idx, kv_idx]\n{rest}\nbackward: true")
+    extra = call_of(built)
+    deaf = torch.tensor([0, 7, 8, 19])
+    extra["x"][:, deaf] = -torch.inf
+    assert_unheard(built, inputs(built.spec, Q_LEN, KV_LEN, batch=2, **extra), deaf, filling)
 
 
 @pytest.mark.parametrize(("body", "mask", "filling"), RUNS)
@@ -69,19 +112,6 @@ def test_a01_a_cotangent_of_a_row_that_sees_nothing(
     extra = call_of(built)
     blind = ~extra["shown"].any(-1) if mask == SHOWN else torch.arange(Q_LEN) < 3
     call = inputs(built.spec, Q_LEN, KV_LEN, batch=2, **extra)
-    names = tuple(n for n, t in call.tensors.items() if t.is_floating_point())
-    outputs = ("out",) if built.spec.sink else ("out", *built.spec.outputs)  # lse: the sink
-    given = cotangents_for(call)
-    given["entropy"] = torch.randn(2, 2, Q_LEN)
     if built.spec.params:
         call = Call(built.spec, {**call.tensors, "w": torch.tensor(0.7)}, {})
-    wrong, clean = ({n: given[n].clone() for n in outputs if n in given} for _ in range(2))
-    for name in wrong:
-        turned = name != "out" or built.spec.layout == "bhsd"
-        for one, value in ((wrong, filling), (clean, 0)):
-            (one[name].transpose(1, 2) if turned else one[name])[:, blind] = value
-    found = gradients(built, call, wrong, names, SMALL)
-    wanted = gradients(built, call, clean, names, SMALL)
-    for name, gradient in found.items():
-        assert torch.equal(gradient, wanted[name]), name
-        assert gradient.isfinite().all(), name
+    assert_unheard(built, call, blind, filling)
