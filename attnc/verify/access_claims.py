@@ -28,20 +28,28 @@ class Access:
     name: str  # how reports call it; the pieces of a split axis share a name
     axes: tuple[str, ...]  # of the loaded or stored tile
     loop: int | None = None
+    rounds: Loop | None = None  # at the beginning of whose rounds it stands
 
     def place(self, m: Meaning) -> Place:
         """Some lane of the access in some instance and, in a loop, in some visited tile."""
         place = self.tiling.instance(m)
+        if self.rounds is not None:
+            place = self.tiling.in_a_round(m, self.rounds, place)
         if self.loop is not None:
             tile = m.pick("tile")
             loop = self.tiling.loops[self.loop]
             place = self.tiling.tile_at(m, self.tiling.in_a_round(m, loop, place), tile)
             visits = self.tiling.visits(m, loop, place, tile)
             m.given(m.either(*visits))
+        own = self.tiling.own_column
+        if own is not None and self.loop is None:
+            first = m.formula(own.first, place)
+            place = place.moved(**{str(self.tiling.columns.first): first})
         for axis in self.tiling.kernel.axes:
             if axis.name in self.axes:
                 place = self.tiling.lane(m, axis, place)
-        return Place(place.at, True, None if self.loop is None else self.tiling.loops[self.loop])
+        loop = self.rounds if self.loop is None else self.tiling.loops[self.loop]
+        return Place(place.at, True, loop)
 
     def inside(self, m: Meaning, place: Place) -> Term:
         """Whether the index lies inside of the buffer."""
@@ -65,6 +73,10 @@ def accesses(tiling: Tiling) -> list[Access]:
         loads = [(let.value, let.axes) for let in loop.body if isinstance(let.value, Load)]
         name = f"loop {number}: {{}}"
         found += [Access(tiling, x, name.format(x.buffer), axes, number) for x, axes in loads]
+        lets = () if loop.rounds is None else loop.rounds.lets
+        begun = [(let.value, let.axes) for let in lets if isinstance(let.value, Load)]
+        name = f"rounds of loop {number}: {{}}"
+        found += [Access(tiling, x, name.format(x.buffer), axes, rounds=loop) for x, axes in begun]
     return found
 
 
@@ -77,7 +89,8 @@ def _by_name(found: list[Access]) -> dict[str, list[Access]]:
 
 def _stored_axes(tiling: Tiling, store: Store) -> tuple[str, ...]:
     named = {str(symbol) for index in (*store.index, store.guard) for symbol in index.free_symbols}
-    return tuple(axis.name for axis in tiling.kernel.axes if axis.index.name in named)
+    axes = tiling.kernel.axes
+    return tuple(a.name for a in axes if a.index.name in named or a.within.name in named)
 
 
 def access_claims(tiling: Tiling) -> list[Claim]:

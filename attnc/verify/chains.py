@@ -7,7 +7,7 @@ statements the passes chose to get there does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from attnc.ir.nodes import (
     Let,
     Load,
     Loop,
+    Pick,
     Start,
 )
 from attnc.symbols import Random, Where
@@ -151,6 +152,25 @@ def selects(steps: Iterable[Basic]) -> list[Basic]:
             factors = sympy.Mul.make_args(element.args[0])
             found += [f.args[0] for f in factors if isinstance(f, Where) and f.args[2] == 0]
     return [condition for condition in dict.fromkeys(found) if not condition.has(Random)]
+
+
+def landing_conditions(loop: Loop) -> list[Basic]:
+    """The conditions under which a pair is added to what is carried, pair by pair or picked."""
+    lets = {let.name: let for let in loop.body}
+    return [*dict.fromkeys(c for u in loop.updates for c in _landing(lets, lets[u.value], u.name))]
+
+
+def _landing(lets: Mapping[str, Let], let: Let, carried: str) -> list[Basic]:
+    match let.value:
+        case Formula(sympy.Add() as total):
+            rest = total - Symbol(carried, real=True)
+            return _landing(lets, lets[str(rest)], carried) if str(rest) in lets else []
+        case Collapse(_, operand, _) | Pick(operand):
+            return _landing(lets, lets[operand], carried)
+        case Formula(Where() as select) if select.args[2] == 0:
+            return [select.args[0]]
+        case _:
+            return []
 
 
 def _selects(part: Basic) -> bool:

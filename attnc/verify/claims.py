@@ -5,19 +5,23 @@ The spec's own mask decides what is visible; the program's conditions are read f
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
-from sympy import Symbol
+from sympy import Expr, Symbol, true
+from sympy.logic.boolalg import And, Boolean
 
-from attnc.ir.nodes import Axis, Kernel, Loop
-from attnc.verify.chains import Chain, key_loops, selects
+from attnc.ir.nodes import Axis, Formula, Kernel, Loop, Rounds, Store
+from attnc.symbols import FloorDiv, FloorMod, kv_idx, q_idx, q_len
+from attnc.verify.chains import Chain, key_loops, landing_conditions, selects
 from attnc.verify.meaning import Meaning, Place
 
 Term = Any
+
+MOST_PROGRAMS = 2**31  # that a grid holds
 
 
 @dataclass(frozen=True)
@@ -56,19 +60,44 @@ class Tiling:
         return any(axis.role == "columns" for axis in self.kernel.axes)
 
     @cached_property
-    def readable(self) -> bool:
-        """Whether claims can speak of it: pairs by row and column, rounds over a group's heads.
+    def band(self) -> Axis | None:
+        """The axis of distances, where a program sums the pairs of some of them."""
+        _, *bands = (axis for axis in self.kernel.axes if axis.role == "rows")
+        return bands[0] if bands else None
 
-        A kernel that sums pairs into a tensor, by band or by batch entry, is none of these.
-        """
-        rows = [axis for axis in self.kernel.axes if axis.role == "rows"]
-        of_group = any(dim.index.name == "h_kv" for dim in self.kernel.grid)
-        return len(rows) == 1 and all(loop.rounds is None or of_group for loop in self.loops)
+    @cached_property
+    def own_column(self) -> Axis | None:
+        """The columns that a program owns, where it stores at their positions."""
+        if not self.walks:
+            return None
+        stores = (stmt for stmt in self.kernel.body if isinstance(stmt, Store))
+        within = self.columns.within
+        firsts = [index - within for s in stores for index in s.index if index.has(within)]
+        return replace(self.columns, first=firsts[0]) if firsts else None
+
+    @cached_property
+    def owned(self) -> Boolean:
+        """Which pairs of its rows a program sums: by distance, by column, or (true) all."""
+        if self.band is not None:
+            axis, at = self.band, kv_idx - q_idx + q_len - 1
+        elif self.own_column is not None:
+            axis, at = self.own_column, self.columns.index
+        else:
+            return true
+        return And(axis.first <= at, at < axis.first + axis.tile)
 
     @cached_property
     def conditions(self) -> list[list[Any]]:
         """For each loop the conditions under which a key counts."""
-        return [selects(Chain(self.kernel, loop).steps().values()) for loop in self.loops]
+        if self.owned == true:
+            return [selects(Chain(self.kernel, loop).steps().values()) for loop in self.loops]
+        return [landing_conditions(loop) for loop in self.loops]
+
+    @cached_property
+    def rounds_bring_rows(self) -> bool:
+        """Whether each round of the loops has rows of its own."""
+        rounds = (loop.rounds for loop in self.loops if loop.rounds is not None)
+        return any(let.name == str(self.rows.first) for one in rounds for let in one.lets)
 
     def instance(self, m: Meaning) -> Place:
         """Some program instance."""
@@ -106,7 +135,12 @@ class Tiling:
 
     def pair(self, m: Meaning, tile: Term | None = None) -> tuple[Place, Term]:
         """Some existing row, and some position of some key tile, with the tile's number."""
-        place = self.in_a_round(m, self.loops[0], self.row(m)) if self.loops else self.row(m)
+        if self.rounds_bring_rows:
+            place = self.lane(m, self.rows, self.in_a_round(m, self.loops[0], self.instance(m)))
+            m.given(self.exists(m, self.rows, place))
+        else:
+            place = self.row(m)
+            place = self.in_a_round(m, self.loops[0], place) if self.loops else place
         tile = m.pick("tile") if tile is None else tile
         return self.lane(m, self.columns, self.tile_at(m, place, tile)), tile
 
@@ -114,16 +148,24 @@ class Tiling:
         """The place in some round of a loop that walks its axis several times."""
         if loop.rounds is None:
             return place
-        count = m.formula(loop.rounds.count, place)
-        index = loop.rounds.index.name
-        return self.round_at(m, loop, place, m.pick_between(index, 0, count))
+        digits = digits_of(loop.rounds)
+        if len(digits) > 1:  # there are no more rounds than programs of the forward
+            place = place.moved(turn=m.pick_between("turn", 0, MOST_PROGRAMS))
+        picked = {n: m.pick_between(n, 0, m.formula(extent, place)) for n, extent in digits.items()}
+        return self.round_of(m, loop, place, picked)
 
     def round_at(self, m: Meaning, loop: Loop, place: Place, number: Term) -> Place:
         """The place in the round of that number."""
         assert loop.rounds is not None
-        place = place.moved(**{loop.rounds.index.name: number})
+        return self.round_of(m, loop, place, {loop.rounds.index.name: number})
+
+    def round_of(self, m: Meaning, loop: Loop, place: Place, digits: Mapping[str, Term]) -> Place:
+        """The place in the round with these digits."""
+        assert loop.rounds is not None
+        place = place.moved(**digits)
         for let in loop.rounds.lets:
-            place = place.moved(**{let.name: m.bind(let, place)})
+            if not let.axes and let.name not in digits:
+                place = place.moved(**{let.name: m.bind(let, place)})
         return place
 
     def visits(self, m: Meaning, loop: Loop, place: Place, tile: Term) -> list[Term]:
@@ -132,14 +174,37 @@ class Tiling:
         return [m.between(start, tile, stop) for start, stop in pieces]
 
     def visible(self, m: Meaning, place: Place) -> Term:
-        """Whether the spec lets the row at a place see the key there."""
+        """Whether the spec lets the row at a place see the key there; of a pair that is its own."""
         mask = m.truth(m.subject.meant, place.spec_side())
-        return m.both(mask, self.exists(m, self.columns, place), self.exists(m, self.rows, place))
+        exist = (self.exists(m, axis, place) for axis in (self.columns, self.rows))
+        own = () if self.owned == true else (m.truth(self.owned, place),)
+        return m.both(mask, *exist, *own)
 
     def counted(self, m: Meaning, number: int, place: Place) -> Term:
         """Whether the program lets the key at a place count in its loop."""
         there = Place(place.at, True, self.loops[number])
         return m.both(*(m.truth(condition, there) for condition in self.conditions[number]))
+
+
+def digits_of(rounds: Rounds) -> dict[str, Expr]:
+    """The digits of a round's number and their extents, innermost first; one where it has no more.
+
+    Digits and numbers match one to one: that is a claim of every grid.
+    """
+    digits: dict[str, Expr] = {}
+    rest: Expr = rounds.index
+    left: Expr = rounds.count
+    for let in rounds.lets:
+        match let.value:
+            case Formula(FloorMod() as digit) if digit.args[0] == rest:
+                extent = cast(Expr, digit.args[1])
+                digits[let.name] = extent
+                rest, left = FloorDiv(rest, extent), left / extent
+            case Formula(expr) if digits and expr == rest:
+                return {**digits, let.name: left}
+            case _:
+                break
+    return {rounds.index.name: rounds.count}
 
 
 def coverage_claims(tiling: Tiling) -> list[Claim]:
@@ -162,6 +227,8 @@ def coverage_claims(tiling: Tiling) -> list[Claim]:
 
 def round_claims(tiling: Tiling) -> list[Claim]:
     """A kernel of a key/value head meets every query head that shares it, each in one round."""
+    if tiling.owned != true:
+        return []
     loops = [(n, loop) for n, loop in enumerate(tiling.loops) if loop.rounds is not None]
     name = "loop {}: its rounds are the query heads of the group, each once"
     return [Claim(name.format(n), lambda m, x=x: _head_once(tiling, x, m), False) for n, x in loops]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from sympy import Add, And, Basic, Mul, Symbol
+from sympy import Add, And, Basic, Mul, Symbol, true
 
 from attnc.ir.functions import Clamp, Wide
 from attnc.ir.nodes import Collapse, Dot, Formula, Let, Load, Loop, Stmt, Store, Value
@@ -35,7 +35,13 @@ class _Integers:
 
     def __post_init__(self) -> None:
         for stmt in self.tiling.kernel.body:
-            lets = stmt.body if isinstance(stmt, Loop) else [stmt] if isinstance(stmt, Let) else []
+            lets = (
+                (*_begun(stmt), *stmt.body)
+                if isinstance(stmt, Loop)
+                else [stmt]
+                if isinstance(stmt, Let)
+                else []
+            )
             self.dtypes |= {let.name: let.dtype for let in lets}
 
     def whole(self, formula: Basic) -> bool:
@@ -103,17 +109,22 @@ def _fits(tiling: Tiling, number: int | None, m: Meaning) -> Term:
         place = tiling.tile_at(m, tiling.in_a_round(m, loop, place), tile)
         m.given(m.either(*tiling.visits(m, loop, place, tile)))
     for axis in tiling.kernel.axes:
-        if axis.role != "columns" or loop is not None:
+        if axis.role != "columns" or loop is not None or tiling.owned != true:
             place = tiling.lane(m, axis, place)
     place = Place(place.at, True, loop)
     integers, shared = _Integers(tiling), _shared(tiling)
     exists = tiling.exists(m, tiling.rows, place)
     fitting: list[Term] = []
-    for stmt in tiling.kernel.body if loop is None else loop.body:
+    for stmt in tiling.kernel.body if loop is None else (*_begun(loop), *loop.body):
         parts = dict.fromkeys(_claimed(stmt, integers))
         fits = m.both(*(m.between(-INT32, m.formula(part, place), INT32) for part in parts))
         fitting.append(fits if _reaches_beyond(stmt, shared) else m.implies(exists, fits))
     return m.both(*fitting)
+
+
+def _begun(loop: Loop) -> tuple[Let, ...]:
+    """What each of its rounds begins with."""
+    return () if loop.rounds is None else loop.rounds.lets
 
 
 def _reaches_beyond(stmt: Stmt, shared: set[str]) -> bool:
@@ -125,7 +136,8 @@ def _reaches_beyond(stmt: Stmt, shared: set[str]) -> bool:
 
 def _shared(tiling: Tiling) -> set[str]:
     """Values on which it depends what memory is touched, or what other rows compute."""
-    stmts = [*tiling.kernel.body, *(let for loop in tiling.loops for let in loop.body)]
+    inside = (let for loop in tiling.loops for let in (*_begun(loop), *loop.body))
+    stmts = [*tiling.kernel.body, *inside]
     lets = [stmt for stmt in stmts if isinstance(stmt, Let)]
     reads = [(let.name, names_read(let.value)) for let in lets]
     reads += [(update.name, {update.value}) for loop in tiling.loops for update in loop.updates]

@@ -206,7 +206,9 @@ class Meaning(ABC):
     def _let(self, name: str, place: Place) -> Let | None:
         if not place.program:
             return None
-        inner = place.loop.body if place.loop else ()
+        inner: tuple[Let, ...] = place.loop.body if place.loop else ()
+        if place.loop and place.loop.rounds:
+            inner = (*place.loop.rounds.lets, *inner)
         found = next((let for let in inner if let.name == name), None)
         return found or self.subject.lets.get(name)
 

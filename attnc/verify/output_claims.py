@@ -7,7 +7,8 @@ from typing import Any
 
 from sympy import Symbol
 
-from attnc.ir.nodes import Axis, Let, Start, Store
+from attnc.ir.nodes import Axis, Formula, Let, Start, Store
+from attnc.symbols import names_in
 from attnc.verify.access_claims import Access, accesses
 from attnc.verify.claims import Claim, Tiling
 from attnc.verify.meaning import Meaning, Place
@@ -39,23 +40,37 @@ def _hit(store: Access, target: list[Term], number: int, m: Meaning) -> Term:
     """Whether the one lane that has the indices of the element exists and stores it."""
     tiling = store.tiling
     at: dict[str, Term] = {}
+    own = tiling.own_column
     for index, wanted in zip(store.node.index, target, strict=True):
+        if own is not None and index == own.first + tiling.columns.within:
+            index = own.index
         if not isinstance(index, Symbol) or index.name in at:
             return False
         at[index.name] = wanted
     place = Place(at)
     conditions: list[Term] = []
-    lanes = [axis for axis in tiling.kernel.axes if axis.index.name in at]
+    lanes = [axis for axis in _tiled(tiling) if axis.index.name in at]
     if not {axis.name for axis in lanes} >= _needed(tiling, store):
         return False
     for dim in tiling.kernel.grid:
         digit = at.get(dim.index.name)
         if digit is None:
-            digit = _row_tile(tiling, m, place, f"{dim.index.name} {number}")
+            digit = _tile_of(tiling, m, place, dim.index.name, number)
         place = place.moved(**{dim.index.name: digit})
         conditions.append(m.between(0, digit, m.formula(dim.extent, place)))
-    conditions += [_owns(axis, m, place) for axis in lanes]
+    if (
+        own is not None
+    ):  # the lane of its position; where the tile that is walked stands means nothing
+        first = m.formula(own.first, place)
+        place = place.moved(**{str(tiling.columns.first): first})
+    conditions += [owns(axis, m, place) for axis in lanes]
     return m.both(*conditions, m.truth(store.node.guard, place))
+
+
+def _tiled(tiling: Tiling) -> list[Axis]:
+    """The axes, that of columns as the program owns it where it does."""
+    own = tiling.own_column
+    return [own if own and own.name == axis.name else axis for axis in tiling.kernel.axes]
 
 
 def _needed(tiling: Tiling, store: Access) -> set[str]:
@@ -65,14 +80,30 @@ def _needed(tiling: Tiling, store: Access) -> set[str]:
     return set(next(stmt for stmt in named if stmt.name == store.node.value).axes)
 
 
-def _row_tile(tiling: Tiling, m: Meaning, place: Place, name: str) -> Term:
-    """The row in question by the tile's length, rounded down: there is always one such number."""
-    tile, length = m.pick(name), m.formula(tiling.rows.tile, place)
-    m.given(m.between(0, place.at[tiling.rows.index.name] - tile * length, length))
+def _axis_of(tiling: Tiling, dim: str) -> Axis | None:
+    """The axis whose tiles a digit of the grid counts."""
+    lets = {stmt.name: stmt.value for stmt in tiling.kernel.body if isinstance(stmt, Let)}
+    for axis in _tiled(tiling):
+        names = set(names_in(axis.first))
+        made = (
+            value.expr
+            for name, value in lets.items()
+            if name in names and isinstance(value, Formula)
+        )
+        if dim in names.union(*map(names_in, made)):
+            return axis
+    return None
+
+
+def _tile_of(tiling: Tiling, m: Meaning, place: Place, dim: str, number: int) -> Term:
+    """The position in question by its tile's length, rounded down: there is one such number."""
+    axis = _axis_of(tiling, dim) or tiling.rows
+    tile, length = m.pick(f"{dim} {number}"), m.formula(axis.tile, place)
+    m.given(m.between(0, place.at[axis.index.name] - tile * length, length))
     return tile
 
 
-def _owns(axis: Axis, m: Meaning, place: Place) -> Term:
+def owns(axis: Axis, m: Meaning, place: Place) -> Term:
     """Whether the tile of an axis holds the position in question."""
     first, length = m.formula(axis.first, place), m.formula(axis.tile, place)
     return m.between(first, place.at[axis.index.name], first + length)
@@ -96,8 +127,12 @@ def _radix(m: Meaning) -> Term:
 
 
 def _one_tile(tiling: Tiling, m: Meaning) -> Term:
-    row = m.pick("row")
-    tile = tiling.kernel.grid[0].index.name
-    places = [Place({tile: m.pick(f"tile {n}"), tiling.rows.index.name: row}) for n in (1, 2)]
-    m.given(*(_owns(tiling.rows, m, place) for place in places))
-    return places[0].at[tile] == places[1].at[tile]
+    apart: list[Term] = []
+    for dim in (dim.index.name for dim in tiling.kernel.grid):
+        axis = _axis_of(tiling, dim)
+        if axis is not None:
+            row = m.pick(f"{axis.name} position")
+            tiles = [m.pick(f"{dim} {n}") for n in (1, 2)]
+            m.given(*(owns(axis, m, Place({dim: t, axis.index.name: row})) for t in tiles))
+            apart.append(tiles[0] == tiles[1])
+    return m.both(*apart)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sympy import true
 
 from attnc.ir.nodes import Collapse
 from attnc.verify.access_claims import key_witnesses, row_witnesses
@@ -23,7 +24,7 @@ Term = Any
 
 def tightness_claims(tiling: Tiling) -> list[Claim]:
     """One claim for all loops of a kernel; none where one of them asks its columns."""
-    if not tiling.walks:
+    if not tiling.walks or tiling.owned != true:
         return []
     values = [let.value for loop in tiling.loops for let in loop.body]
     if any(isinstance(v, Collapse) and v.over == tiling.rows.name for v in values):
