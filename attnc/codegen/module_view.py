@@ -113,7 +113,7 @@ class ModuleView:
     kept: tuple[ResultView, ...]  # those that only the backward reads
     saved: tuple[str, ...]  # those that the backward reads
     cotangents: tuple[str, ...]  # gradients of what the call returns
-    constant: tuple[str, ...]  # operands of floats that the score reads and that have none
+    constant: tuple[str, ...]  # tensors of floats that have none
     gradients: tuple[GradientView, ...]  # of operands that may have one
     between: tuple[ResultView, ...]  # what one kernel of the backward makes for another
     path: str
@@ -167,7 +167,7 @@ def view_module(program: Program) -> ModuleView:
         kept=tuple(result for result in results if not result.declared),
         saved=tuple(result.name for result in results if result.name in read),
         cotangents=tuple(f"grad_{result.name}" for result in results if result.has_gradient),
-        constant=tuple(name for name in varying(interface, tensors) if name not in moved),
+        constant=tuple(name for name in varying(tensors) if name not in moved),
         gradients=view_gradients(interface),
         between=tuple(one for one in made if not one.name.startswith("grad_")),
         path=path_text(interface.spec_path),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from attnc.codegen.gradient_view import TORCH_DTYPES
 from attnc.ir.interface import Interface
 from attnc.ir.nodes import Program
-from attnc.symbols import names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,6 @@ def view_params(interface: Interface) -> tuple[ParamView, ...]:
     )
 
 
-def varying(interface: Interface, tensors: tuple[TensorView, ...]) -> list[str]:
-    """Operands that a gradient might be asked of, beyond q, k and v."""
-    floats = [p.name for p in interface.params if p.kind == "float"]
-    params = [name for name in floats if name in names_in(interface.score)]
-    return [*(t.name for t in tensors if "float" in t.dtype), *params, "scale"]
+def varying(tensors: tuple[TensorView, ...]) -> list[str]:
+    """Tensors of which somebody might ask a gradient."""
+    return [tensor.name for tensor in tensors if "float" in tensor.dtype]

@@ -19,6 +19,7 @@ from typing import cast
 import networkx as nx
 import sympy
 from sympy import Expr, Symbol, exp, true
+from sympy.logic.boolalg import And, Boolean, Or
 
 from attnc import symbols
 from attnc.graph.forward import DIM_INDEX, declared_names
@@ -128,7 +129,8 @@ class _Reverse:
             return self._add(f"d_{name}", replace(maps[0], formula=total))
         parts = [self._add(f"d_{name}_part", operation) for operation in operations]
         whole = sympy.Add(*(value_symbol(part) for part in parts))
-        return self._add(f"d_{name}", Map(whole, operations[0].axes))
+        where = Or(*(getattr(operation, "where", true) for operation in operations))
+        return self._add(f"d_{name}", Map(whole, operations[0].axes, cast(Boolean, where)))
 
     def _scattered(self, tensor: str, operations: list[Operation]) -> Scatter:
         """The gradient of a tensor that is read at several places: in step at its own indices."""
@@ -200,7 +202,8 @@ class _Reverse:
         axes = () if operand in self.numbers else self.table.axes(operand)
         if axes == map_.axes:
             product = slope * value_symbol(cotangent)
-            reaches(operand, Map(product, axes, map_.where))
+            hidden = getattr(self.table.values[cotangent], "where", true)
+            reaches(operand, Map(product, axes, cast(Boolean, And(map_.where, hidden))))
             return
         coefficient, rest = slope.as_coeff_Mul()
         weights = () if rest == 1 else (self._weights(operand, rest, map_),)

@@ -69,7 +69,7 @@ def _of(flow: Dataflow, leaf: str) -> Iterator[Landing]:
     if isinstance(operation, Scatter):
         many = len(operation.parts) > 1
         for number, (value, indices) in enumerate(operation.parts, 1):
-            buffer = f"grad_{leaf}_{number}" if many else f"grad_{leaf}"
+            buffer = f"grad_{leaf}__{number}" if many else f"grad_{leaf}"
             yield _landing(flow, leaf, buffer, value, indices)
     elif set(operation.axes) & TILE:
         places = _in_step(flow, leaf) if set(operation.axes) >= TILE else ()

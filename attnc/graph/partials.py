@@ -15,7 +15,15 @@ from typing import cast
 import sympy
 from sympy import Abs, Basic, Dummy, Expr, Function, Integer, Max, Min, Rational, S, Symbol
 
-from attnc.symbols import FloorDiv, FloorMod, Where, arguments, replaced
+from attnc.symbols import (
+    FloorDiv,
+    FloorMod,
+    Where,
+    arguments,
+    nonzero,
+    replaced,
+    value_symbol,
+)
 
 HALF = Rational(1, 2)
 
@@ -48,10 +56,11 @@ def _derivative(formula: Basic, by: Symbol) -> Expr:
 def _where(formula: Where, by: Symbol) -> Expr:
     """A branch not taken adds nothing, whatever its derivative is there.
 
-    where(g != 0, x g, 0) is x g, which a select only keeps from 0 * inf: so is its derivative.
+    A head's gate is the exception: where(g != 0, out g, 0) is out g, which the select only keeps
+    from 0 * inf, and a closed gate has a gradient.
     """
     condition, yes, no = formula.args
-    if isinstance(condition, sympy.Ne) and yes.subs(condition.lhs, condition.rhs) == no:
+    if condition == nonzero(value_symbol("head_gate")):
         return _derivative(yes, by)
     return Where(condition, _derivative(yes, by), _derivative(no, by))
 
@@ -66,7 +75,7 @@ def _slopes(formula: Expr) -> tuple[Expr, ...]:
     if isinstance(formula, Abs):
         return (_sign(args[0]),)
     if isinstance(formula, Max | Min):
-        return tuple(_chosen(formula, arg) for arg in args)
+        return _shares(formula)
     stand_ins = [Dummy(real=True) for _ in args]
     whole = formula.func(*stand_ins)
     back = dict(zip(stand_ins, args, strict=True))
@@ -77,8 +86,19 @@ def _sign(x: Expr) -> Expr:
     return Where(x > 0, S.One, Where(x < 0, Integer(-1), S.Zero))
 
 
-def _chosen(formula: Expr, arg: Expr) -> Expr:
-    """By an argument of a maximum or minimum: 1 where it is the one, 1/2 on a tie."""
-    rest = formula.func(*(other for other in arguments(formula) if other != arg))
-    wins = arg > rest if isinstance(formula, Max) else arg < rest
-    return Where(wins, S.One, Where(sympy.Eq(arg, rest), HALF, S.Zero))
+def _shares(formula: Expr) -> tuple[Expr, ...]:
+    """By each argument of a maximum or minimum, two at a time: 1 for the one, 1/2 on a tie."""
+    first, *rest = arguments(formula)
+    shares, so_far = [S.One], first
+    for arg in rest:
+        wins, loses = so_far > arg, arg > so_far
+        if isinstance(formula, Min):
+            wins, loses = so_far < arg, arg < so_far
+        shares = [share * _share(wins, so_far, arg) for share in shares]
+        shares.append(_share(loses, arg, so_far))
+        so_far = formula.func(so_far, arg)
+    return tuple(shares)
+
+
+def _share(wins: Basic, one: Expr, other: Expr) -> Expr:
+    return Where(wins, S.One, Where(sympy.Eq(one, other), HALF, S.Zero))

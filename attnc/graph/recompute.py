@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from attnc.graph.costs import budget, making_price, moving_price, stored_bytes
-from attnc.graph.operations import Dataflow, Gather, Input
+from attnc.graph.operations import Contract, Dataflow, Gather, Input, LogSumExp
 
 TILE = frozenset("qk")
 ROUNDS = 40  # of doubling, then of bisection: a price is known to one part in a million
@@ -87,15 +87,19 @@ def plan_keeping(flow: Dataflow) -> Plan:
 
 
 def may_keep(flow: Dataflow, name: str) -> bool:
-    """Whether the forward can write a value: no tile of q and k."""
-    return not TILE <= set(flow.values[name].axes)
+    """Whether the forward can write a value: an output, or what it reduces and that is no tile."""
+    operation = flow.values[name]
+    is_reduced = isinstance(operation, Contract | LogSumExp)
+    return not _is_tile(flow, name) and (is_reduced or name in flow.outputs.values())
 
 
 def may_make(flow: Dataflow, name: str) -> bool:
     """Whether the backward can make a value again: no sum of tiles of q and k."""
-    return not may_keep(flow, name) or not any(
-        TILE <= set(flow.values[operand].axes) for operand in flow.operands(name)
-    )
+    return _is_tile(flow, name) or not any(_is_tile(flow, one) for one in flow.operands(name))
+
+
+def _is_tile(flow: Dataflow, name: str) -> bool:
+    return TILE <= set(flow.values[name].axes)
 
 
 @dataclass(frozen=True, slots=True)

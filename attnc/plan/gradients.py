@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
+import networkx as nx
 from sympy import Expr, Integer, Symbol, true
 from sympy.logic.boolalg import And, Boolean
 
@@ -180,10 +181,20 @@ class SumPlan:
                 product *= value_symbol(self.tiles.label(name))
         return product, where
 
+    def _readers(self, name: str) -> int:
+        """How many values on the way to the results read a value."""
+        graph = self.flow.graph()
+        graph.remove_edges_from([*graph.in_edges(self.tiles.stored)])
+        ways = set(self.results).union(*(nx.ancestors(graph, one) for one in self.results))
+        return len(ways.intersection(graph.successors(name)))
+
     def _split(self, name: str, formula: Expr) -> Expr:
-        """A map as (what does not vary along the loop) * a value; the value has its name."""
+        """A map as (what does not vary along the loop) * a value that takes over its name.
+
+        Only where nothing else reads it.
+        """
         outside, inside = factors_along(formula, self.tiles.walked, self._varies())
-        if outside == 1:
+        if outside == 1 or self._readers(name) > 1:
             return value_symbol(name)
         if isinstance(inside, Symbol) or inside == 1:
             return formula

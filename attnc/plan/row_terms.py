@@ -22,7 +22,6 @@ from sympy.logic.boolalg import And, Boolean, Or
 from attnc.graph.operations import Contract, Dataflow, Input, LogSumExp, Map, Operation
 from attnc.ir.functions import Anchor
 from attnc.ir.rebuild import substitution
-from attnc.spec.schema import AttentionSpec
 from attnc.symbols import Read, Where, names_in, nonzero, param_symbol, value_symbol
 
 TILE = frozenset("qk")
@@ -79,7 +78,7 @@ def _terms(flow: Dataflow) -> dict[str, _Term]:
     tiled = {part for op in flow.values.values() if _is_tile(op) for part in names_in(op.formula)}
     lse = next(name for name, op in flow.values.items() if isinstance(op, LogSumExp))
     finite = f"finite_{lse}"
-    guarded = _may_be_minus_infinity(flow.spec)
+    guarded = _may_be_minus_infinity(flow)
     seen = cast(Boolean, Eq(value_symbol(lse), value_symbol(finite)) if guarded else true)
     found: dict[str, _Term] = {}
     for name, operation in flow.values.items():
@@ -139,10 +138,10 @@ def _is_cotangent_of_row(operation: Operation) -> bool:
     return is_cotangent and "q" in operation.axes
 
 
-def _may_be_minus_infinity(spec: AttentionSpec) -> bool:
+def _may_be_minus_infinity(flow: Dataflow) -> bool:
     """Whether a pair may score -inf: by an element of a tensor, or a logarithm of what varies."""
-    params = {param_symbol(param.name, param.kind) for param in spec.params}
-    logarithms = (one.args[0] for one in spec.score.atoms(log))
+    params = {param_symbol(param.name, param.kind) for param in flow.spec.params}
+    logarithms = (one.args[0] for one in flow.spec.score.atoms(log))
     varied = (inner for inner in logarithms if not inner.free_symbols <= params)
-    is_biased = any(not read.is_integer for read in spec.score.atoms(Read))
+    is_biased = any(not read.is_integer for read in flow.spec.score.atoms(Read))
     return is_biased or any(not inner.is_positive for inner in varied)

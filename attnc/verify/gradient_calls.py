@@ -36,9 +36,14 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What came.  overrun: something beside a result was overwritten."""
+    """What came.
+
+    results: of the forward, by name, as it is run where gradients are wanted.  overrun: something
+    beside a result was overwritten.
+    """
 
     gradients: Gradients
+    results: Mapping[str, Tensor]
     overrun: bool = False
 
 
@@ -94,8 +99,8 @@ def pull(way: Way, asked: Pull, case: Case) -> Pulled:
         return strides_of(shape, case.storage, asked.call.spec.layout)
 
     with contained(), watch(lay) as watched, refuse_stray_accesses(), quiet():
-        found = _differentiated(way, asked, case)
-    return Pulled(found, watched.overrun)
+        found, results = _differentiated(way, asked, case)
+    return Pulled(found, results, watched.overrun)
 
 
 def pull_fake(way: Way, asked: Pull, case: Case) -> Gradients:
@@ -108,11 +113,11 @@ def pull_fake(way: Way, asked: Pull, case: Case) -> Gradients:
         given = {n: mode.from_tensor(tensor) for n, tensor in asked.cotangents.items()}
         known = tuple(name for name in asked.names if name in tensors)
         call = replace(asked.call, tensors=tensors)
-        return _differentiated(way, Pull(call, known, given), case)
+        return _differentiated(way, Pull(call, known, given), case)[0]
 
 
-def _differentiated(way: Way, asked: Pull, case: Case) -> Gradients:
-    """The gradients that came: autograd gives none of what nothing depends on."""
+def _differentiated(way: Way, asked: Pull, case: Case) -> tuple[Gradients, Gradients]:
+    """The gradients that came, and the results: autograd gives none of what nothing depends on."""
     call, leaves = _with_leaves(asked)
     answer = ask(way, call.tensors, call, case)
     given = {name: answer.results[name] for name in asked.cotangents}
@@ -124,7 +129,8 @@ def _differentiated(way: Way, asked: Pull, case: Case) -> Gradients:
         allow_unused=True,
     )
     pairs = zip(leaves, found, strict=True)
-    return {name: gradient for name, gradient in pairs if gradient is not None}
+    results = {name: result.detach() for name, result in answer.results.items()}
+    return {name: gradient for name, gradient in pairs if gradient is not None}, results
 
 
 def _with_leaves(asked: Pull) -> tuple[Call, Gradients]:

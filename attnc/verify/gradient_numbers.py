@@ -13,7 +13,7 @@ from attnc.verify.gradient_truth import GradientTruth, differentiable, true_grad
 from attnc.verify.inputs import build_call
 from attnc.verify.rows import FAKE, NumberRow, title_of
 from attnc.verify.tolerance import Comparison, compare_gradient
-from attnc.verify.ways import Misbehaved, Way, layout_of, same_tensor
+from attnc.verify.ways import Misbehaved, Way, layout_of, run, same_tensor
 
 Progress = Callable[[str], None]
 
@@ -103,6 +103,7 @@ def _compare(question: Question, way: Way) -> Iterator[Comparison]:
     if found.overrun:  # a GPU does not refuse stray accesses
         yield Comparison("memory", problem="the backward wrote outside its results")
     if case.repeated:
+        yield from _results(question, way, found)
         yield from _repeat(question, way, found)
         yield from _parts(question, way)
     if case.repeated and way.has_fake:
@@ -139,15 +140,29 @@ def _repeat(question: Question, way: Way, first: Pulled) -> Iterator[Comparison]
     clean = pull(way, _asked(question, way, poisoned=False), case)
     yield from _same(again, first, "a second run gave other bits")
     yield from _same(clean, first, "what nothing may see changed the result")
-    for fewer in (("k",), ("v",), ("q", names[-1])):
-        some = tuple(name for name in dict.fromkeys(fewer) if name in names)
-        part = pull(way, _asked(question, way, some), case) if some else again
-        yield from _same(part, first, f"asked alone, {' and '.join(some)} gave other bits")
+    for some in (*((name,) for name in names), ("q", names[-1])):
+        part = pull(way, _asked(question, way, some), case)
+        words = f"asked alone, {' and '.join(dict.fromkeys(some))} gave other bits"
+        yield from _same(part, first, words, some)
 
 
-def _same(one: Pulled, other: Pulled, problem: str) -> Iterator[Comparison]:
-    for name, gradient in one.gradients.items():
-        if not same_tensor(gradient, other.gradients[name]):
+def _results(question: Question, way: Way, pulled: Pulled) -> Iterator[Comparison]:
+    """A call that wants gradients gives the results of one that wants none."""
+    plain = run(way, _asked(question, way).call, question.case)
+    for name, result in plain.results.items():
+        if not same_tensor(pulled.results[name], result):
+            yield Comparison(name, problem="where a gradient is wanted, it has other bits")
+
+
+def _same(
+    one: Pulled, other: Pulled, problem: str, names: tuple[str, ...] = ()
+) -> Iterator[Comparison]:
+    for name in names or other.gradients:
+        came, wanted = one.gradients.get(name), other.gradients.get(name)
+        if came is None or wanted is None:
+            if came is not wanted:
+                yield Comparison(f"grad {name}", problem="it does not always come")
+        elif not same_tensor(came, wanted):
             yield Comparison(f"grad {name}", problem=problem)
 
 

@@ -22,7 +22,7 @@ from attnc.verify.gradient_calls import Pull, build_pull
 from attnc.verify.gradient_truth import GradientTruth, differentiable, true_gradients
 from attnc.verify.inputs import build_call
 from attnc.verify.interpreted import as_numpy, difference, inputs_of, scalars_of, small_cases
-from attnc.verify.interpreter import OutOfBounds, run
+from attnc.verify.interpreter import OutOfBounds, run, zeros_where_unwritten
 from attnc.verify.obligations import Obligation
 from attnc.verify.reference import Call, heads_first
 
@@ -131,7 +131,7 @@ def _same(one: Arrays, other: Arrays) -> bool:
 
 def _added_up(found: np.ndarray, given: GradientArgument, group: int) -> np.ndarray:
     """Shares of programs, summed over what the operand lacks, in the order of its dimensions."""
-    found = np.nan_to_num(found, nan=0.0) if given.blank else found
+    found = zeros_where_unwritten(found) if given.blank else found
     if not given.shares:
         return found
     names = list(given.shares)

@@ -40,6 +40,16 @@ class Visit:
     masked: bool
 
 
+# a NaN of its own bits: what is computed has others
+UNWRITTEN = np.array(0x7FF8_0000_0000_5A5A, np.uint64).view(np.float64)[()]
+
+
+def zeros_where_unwritten(found: np.ndarray) -> np.ndarray:
+    """What a launcher hands to kernels that add to zeros: what they do not store is 0."""
+    bits = np.ascontiguousarray(found).view(np.uint64)
+    return np.where(bits == UNWRITTEN.view(np.uint64), 0.0, found)
+
+
 def run(
     program: Program,
     inputs: Mapping[str, np.ndarray],
@@ -97,7 +107,7 @@ def _allocate(
     for buffer in kernel.buffers:
         shape = tuple(int(evaluate(size, Environment(values))) for size in buffer.sizes)
         if buffer.role == "output" and buffer.name not in buffers:
-            buffers[buffer.name] = outputs[buffer.name] = np.full(shape, np.nan)
+            buffers[buffer.name] = outputs[buffer.name] = np.full(shape, UNWRITTEN)
         elif buffers[buffer.name].shape != shape:
             raise ValueError(f"{buffer.name} has shape {buffers[buffer.name].shape}, not {shape}")
 

@@ -163,6 +163,40 @@ def test_c10_what_the_score_learns(trained: Build) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", ["mask: causal", "mask: sliding_window(5)", SEEN])
+@pytest.mark.parametrize(
+    "score",
+    [
+        "where(score > 0, score, 0.1 * score)",
+        "where(score > 0, score, 0.1 * score) / 3",
+        "max(score, score * score / 4, 0.2) / 2",
+    ],
+)
+def test_c10_a_score_that_is_read_twice(trained: Build, score: str, mask: str) -> None:
+    """What hides its pairs, and the factor before it, reaches every gradient."""
+    built = trained(f"score: {score}\n{mask}")
+    shown = torch.rand(17, 37, generator=torch.Generator().manual_seed(1)) < 0.5
+    call = inputs(built.spec, 17, 37, **({"shown": shown} if mask == SEEN else {}))
+    agree_gradients(built, call)
+
+
+def test_c10_a_select_of_the_user_guards_its_derivative(trained: Build) -> None:
+    """sqrt has no derivative at 0, and a bias of 0 that is not taken has none either."""
+    built = trained("score: where(score != 0, sqrt(abs(score)), 0)")
+    call = inputs(built.spec, 17, 37)
+    call.tensors["q"][:, :, 3] = 0
+    found = gradients(built, call, cotangents_for(call), QKV, SMALL)
+    assert all(gradient.isfinite().all() for gradient in found.values())
+    biased = trained(
+        "score: where(x[h, q_idx, kv_idx] != 0, score * x[h, q_idx, kv_idx], 0)\n"
+        "tensors: {x: {shape: [heads, q_len, kv_len], grad: true}}"
+    )
+    call = inputs(biased.spec, 17, 37, x=torch.zeros(2, 17, 37))
+    names = ("q", "k", "v", "x")
+    found = gradients(biased, call, cotangents_for(call), names, SMALL)
+    assert (found["x"] == 0).all()
+
+
 @pytest.mark.parametrize("length", [65, 129])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_c12_one_past_a_tile(trained: Build, length: int, dtype: torch.dtype) -> None:

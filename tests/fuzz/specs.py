@@ -60,6 +60,7 @@ SCORES = st.sampled_from(
         "{x} * log(max(q_pos, 0) + 2)", "{x} * sigmoid({x})", "max({x}, -1.5)", "relu({x})",
         "{x} * sqrt(kv_idx + 1) / 4", "exp({x} / 8)", "{x} ** 2 / 4", "-{x}", "abs({x})",
         "{x} + 1 / (kv_idx + 1)", "{x} + exp2(-kv_idx / 8)", "{x} + log2(kv_len + 1)", "0.25",
+        "where({x} > 0, {x}, {x} / 8)", "max({x}, {x} ** 2 / 8) / 2",
         "tanh({x}) * 3", "min({x}, q_idx / 7)", "{x} - slopes[h] * kv_idx",
     ]
 )  # fmt: skip

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from sympy import Mul
+from sympy import Max, Min, Mul, Rational, Symbol, symbols
 from torch import Tensor
 
 from attnc.graph.derivative import differentiate
 from attnc.graph.forward import build_dataflow
 from attnc.graph.operations import Contract, Dataflow, Map, Scatter
+from attnc.graph.partials import partial
 from attnc.spec import parse_spec
 from attnc.symbols import value_symbol
 from tests.graph.dense import Dense
@@ -179,3 +180,12 @@ def test_gradients_are_those_of_autograd(body: str) -> None:
         torch.testing.assert_close(
             found, gradient.nan_to_num(0.0), msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def test_the_shares_of_a_tie_are_one() -> None:
+    a, b, c = symbols("a b c", real=True)
+    shares = [
+        partial(formula(a, b, c), x, Symbol("m")) for formula in (Max, Min) for x in (a, b, c)
+    ]
+    here = [share.subs({a: 2, b: 2, c: 2}).doit() for share in shares]
+    assert sorted(here[:3]) == sorted(here[3:]) == [Rational(1, 4), Rational(1, 4), Rational(1, 2)]

@@ -9,7 +9,7 @@ import pytest
 from attnc.graph import recompute
 from attnc.graph.costs import making_price, stored_bytes
 from attnc.graph.derivative import differentiate
-from attnc.graph.recompute import Plan, _Problem, may_keep, may_make, plan_keeping
+from attnc.graph.recompute import Plan, _Problem, choose_kept, may_keep, may_make, plan_keeping
 from tests.graph.test_derivative import BODIES, flow_of
 
 FORBIDDEN = 10**30
@@ -85,3 +85,13 @@ def cost(problem: _Problem, kept: frozenset[str], price: float) -> int:
             total += making_price(flow, name) if may_make(flow, name) else FORBIDDEN
             needed |= set(flow.operands(name)) & set(problem.primal)
     return total
+
+
+@pytest.mark.parametrize("where", ["q_idx", "u[b, h, q_idx]", "u[b, h, kv_idx]"])
+def test_a_costly_term_of_rows_is_made_again(where: str) -> None:
+    """The forward writes what it reduces, and nothing else."""
+    terms = " + ".join(f"tanh({where} * 0.0{n}) * exp({where} * 0.00{n})" for n in range(1, 10))
+    length = "kv_len" if "kv_idx" in where else "q_len"
+    body = f"score: score + {terms}\ntensors: {{u: {{shape: [batch, heads, {length}]}}}}"
+    flow = choose_kept(differentiate(flow_of(body if "u[" in body else body.split("\n")[0])))
+    assert set(flow.kept) == {"out", "lse"}
