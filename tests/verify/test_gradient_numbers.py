@@ -88,6 +88,28 @@ def test_what_raises_in_the_backward_fails(causal: tuple[AttentionSpec, str]) ->
     assert found.problem == "raised KeyError: 'lost'"
 
 
+def test_a_call_that_wants_gradients_has_the_same_results(
+    causal: tuple[AttentionSpec, str],
+) -> None:
+    spec, source = causal
+    line = "    results = operator(q, k, v, scale_tensor, scale, _tiles(schedule))\n"
+    assert line in source
+    more = "    if q.requires_grad:\n        results = (results[0] + 1.0, *results[1:])\n"
+    found = judged(spec, source.replace(line, line + more), TAILS)
+    wrong = {(one.what, one.problem) for one in found if one.problem}
+    assert wrong == {("out", "where a gradient is wanted, it has other bits")}
+
+
+def test_a_gradient_that_comes_only_with_others_fails(causal: tuple[AttentionSpec, str]) -> None:
+    spec, source = causal
+    line = "    return (*gradients, *[None]"
+    assert line in source
+    fewer = "    gradients = gradients if all(wanted[:3]) else [None] * len(gradients)\n"
+    found = judged(spec, source.replace(line, fewer + line), TAILS)
+    wrong = {(one.what, one.problem) for one in found if one.problem}
+    assert {("grad v", "it does not always come"), ("grad q", "it does not always come")} <= wrong
+
+
 def test_a_module_that_refuses_a_gradient_fails(causal: tuple[AttentionSpec, str]) -> None:
     spec, source = causal
     spoilt = source.replace(
