@@ -29,7 +29,6 @@ MAP_FLOPS = 0.6 * 67e12  # a second, float32 arithmetic
 FUNCTION_FLOPS = 8  # an exponential or the like, in units of an addition
 BYTES = 0.85 * 3.35e12  # a second
 PICOSECOND = 1e-12
-WIDTHS = {"element": 2, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "i1": 1}
 ELEMENT_WIDTHS = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 
@@ -100,7 +99,7 @@ def _seconds(flow: Dataflow, name: str) -> float:
             return elements(flow, operand) / MAP_FLOPS
         case Contract(operands):
             axes = {axis for operand in operands for axis in flow.values[operand].axes}
-            return 2 * len(operands) / 2 * prod(extent[axis] for axis in axes) / MATRIX_FLOPS
+            return len(operands) * prod(extent[axis] for axis in axes) / MATRIX_FLOPS
         case Map(formula):
             return _work(formula) * elements(flow, name) / MAP_FLOPS
         case LogSumExp(operands):

@@ -33,7 +33,7 @@ from attnc.verify.reference import (
 from attnc.verify.rounded import Rounded
 
 Gradients = dict[str, Tensor]
-Cotangents = Mapping[str, Tensor]  # of out (in the spec's layout) and of lse, where given
+Cotangents = Mapping[str, Tensor]  # by output, where given: out in the spec's layout
 
 
 @dataclass(frozen=True, slots=True)

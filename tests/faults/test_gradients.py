@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from attnc.spec import SpecErrors, parse_spec
 from attnc.verify.reference import Call
 from tests.faults.judge import (
     SMALL,
@@ -195,6 +196,37 @@ def test_c10_a_select_of_the_user_guards_its_derivative(trained: Build) -> None:
     names = ("q", "k", "v", "x")
     found = gradients(biased, call, cotangents_for(call), names, SMALL)
     assert (found["x"] == 0).all()
+
+
+def test_c10_a_param_that_only_decides_has_no_gradient(trained: Build) -> None:
+    built = trained(
+        "score: where(q_pos - kv_idx > t, score - 1, score)\n"
+        "params: {t: {type: float, default: 3}}\nmask: causal"
+    )
+    call = inputs(built.spec, 9, 9)
+    t = torch.tensor(3.0, requires_grad=True)
+    q = call.tensors["q"].requires_grad_()
+    out = built.module.attention(*(call.tensors[name] for name in QKV), t=t)
+    found = torch.autograd.grad(out.sum(), (q, t), allow_unused=True)
+    assert found[0].isfinite().all() and found[1] is None
+
+
+@pytest.mark.parametrize("name", ["rows", "keys", "kv"])
+def test_no_tensor_is_called_as_a_kernel_of_the_backward_is(name: str) -> None:
+    body = f"score: score + {name}[q_idx, kv_idx]\ntensors: {{{name}: {{shape: [q_len, kv_len]}}}}"
+    with pytest.raises(SpecErrors, match="generated code uses this word already"):
+        parse_spec(f"name: s\nheads: 1\nhead_dim: 16\n{body}\n")
+
+
+def test_parts_of_a_tensor_read_twice_have_names_of_their_own(trained: Build) -> None:
+    shape = "{shape: [q_len, kv_len], grad: true}"
+    built = trained(
+        "score: score + x[q_idx, kv_idx] * x[kv_idx, q_idx] + x_1[q_idx, kv_idx]\n"
+        f"tensors: {{x: {shape}, x_1: {shape}}}"
+    )
+    draw = torch.Generator().manual_seed(1)
+    tensors = {name: torch.randn(17, 17, generator=draw) for name in ("x", "x_1")}
+    agree_gradients(built, inputs(built.spec, 17, 17, **tensors), ("q", "x", "x_1"))
 
 
 @pytest.mark.parametrize("length", [65, 129])
