@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -88,6 +89,20 @@ def test_the_program_itself_has_nothing_to_hide(body: str) -> None:
 def test_a_fault_of_gradients_is_killed(body: str, fault: str, name: str) -> None:
     jury, mutants = court(body)
     assert jury.judge(mutants[name]).outcome == "killed", fault
+
+
+WINDOWED = PAIRS.replace("heads: 2", "heads: 2\nmask: sliding_window(WIDTH)")
+
+
+@pytest.mark.parametrize("body", [WINDOWED, TABLE.replace("causal", "sliding_window(WIDTH)")])
+def test_a_kernel_of_pairs_is_held_to_its_mask_where_no_number_reaches(body: str) -> None:
+    """Kernels that are right up to 512 keys: proofs notice."""
+    jury, _ = court(body.replace("WIDTH", "4096"))
+    near = court(body.replace("WIDTH", "512"))[0].original.kernels[-1]
+    program = replace(jury.original, kernels=(*jury.original.kernels[:-1], near))
+    verdict = jury.judge(Mutant("a narrow window", program))
+    assert verdict.outcome == "killed"
+    assert verdict.by.endswith("every visible pair is visited")
 
 
 def test_every_kind_of_fault_finds_its_place() -> None:
