@@ -44,7 +44,9 @@ def group_gradients(flow: Dataflow) -> Dataflow:
 
 def _own_kernel(landing: Landing) -> KernelGraph:
     """Of values of pairs: nothing is reduced on the way to them."""
-    name = f"backward_{landing.buffer.removeprefix('grad_')}"
+    operand = landing.buffer.removeprefix("grad_")
+    taken = {"backward_rows", *(name for name, _ in SHARED)}
+    name = f"backward_of_{operand}" if f"backward_{operand}" in taken else f"backward_{operand}"
     return KernelGraph(name, landing.grid, (), ((landing.buffer, landing.value),))
 
 

@@ -27,7 +27,7 @@ _GENERATED_WORDS = frozenset(  # what the generated module calls its own things,
     q k v out lse scale schedule return_aux head_gate sink aux Aux attention reference attnc
     self cls device dtype stream grid launch max_score entropy key_mass dropout seed grad forward
     dropout_p dropout_seed dropout_cutoff dropout_factor has_dropout_seed
-    backward m l acc rows keys kv
+    backward m l acc
     abs all any bool dict enumerate eval exec float getattr hash id int isinstance len list map
     object open print property range repr reversed round set setattr slice sorted str sum super
     tuple type zip compile input next iter callable vars format filter

@@ -59,7 +59,9 @@ def build_call(
     stored = {}
     for name, tensor in values.items():
         view = on_device(store(tensor, case.storage, name), device)
-        stored[name] = view.transpose(1, 2) if spec.layout == "bshd" and name in "qkv" else view
+        stored[name] = (
+            view.transpose(1, 2) if spec.layout == "bshd" and name in ("q", "k", "v") else view
+        )
     drops = (case.dropout_p, (case.seed + 1) * SPREAD % 2**64 - 2**63)
     return Call(spec, stored, dict(case.params), case.scale, *drops)
 
@@ -90,7 +92,7 @@ def store(values: Tensor, storage: str, name: str = "") -> Tensor:
         return spread(values.shape, far_strides(values.shape), values.dtype).copy_(values)
     if storage == f"wide {name}":
         return spread(values.shape, wide_strides(values.shape), values.dtype).copy_(values)
-    if storage == "expanded" and name in "qkv":
+    if storage == "expanded" and name in ("q", "k", "v"):
         return _inside_margin(values[:1, :1], (0, 1, 2, 3)).expand(values.shape)
     if storage == "sliced":
         return _every_other(values)

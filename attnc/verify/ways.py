@@ -198,7 +198,7 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
         block_q, block_kv = case.tiles
         options["schedule"] = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
     function = way.module.reference if way.name == "reference" else way.module.attention
-    declared = {name: tensor for name, tensor in tensors.items() if name not in "qkv"}
+    declared = {name: tensor for name, tensor in tensors.items() if name not in ("q", "k", "v")}
     result = function(*(tensors[name] for name in "qkv"), **declared, **call.params, **options)
     out, extra = result if call.spec.outputs else (result, None)
     aux = {name: getattr(extra, name) for name in call.spec.outputs}

@@ -73,7 +73,7 @@ def inputs(
 
 def answer(built: Built, call: Call, tiles: Tiles | None = SMALL) -> Answer:
     """Run the kernel, with every allocation between canaries and no access outside a tensor."""
-    rest = {name: tensor for name, tensor in call.tensors.items() if name not in "qkv"}
+    rest = {name: tensor for name, tensor in call.tensors.items() if name not in ("q", "k", "v")}
     schedule = {"block_q": tiles[0], "block_kv": tiles[1]} if tiles else None
     has_lse = "lse" in built.spec.outputs
     with watch() as watched, refuse_stray_accesses(), np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ def gradients(
     tile = {"block_q": tiles[0], "block_kv": tiles[1]}
     leaves = {name: call.tensors[name].detach().requires_grad_() for name in names}
     given = {**call.tensors, **leaves}
-    rest = {name: tensor for name, tensor in given.items() if name not in "qkv"}
+    rest = {name: tensor for name, tensor in given.items() if name not in ("q", "k", "v")}
     with watch() as watched, refuse_stray_accesses(), np.errstate(all="ignore"):
         out, aux = built.module.attention(
             *(given[name] for name in "qkv"),

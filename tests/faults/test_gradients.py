@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from attnc.spec import SpecErrors, parse_spec
 from attnc.verify.reference import Call
 from tests.faults.judge import (
     SMALL,
@@ -211,11 +210,16 @@ def test_c10_a_param_that_only_decides_has_no_gradient(trained: Build) -> None:
     assert found[0].isfinite().all() and found[1] is None
 
 
-@pytest.mark.parametrize("name", ["rows", "keys", "kv"])
-def test_no_tensor_is_called_as_a_kernel_of_the_backward_is(name: str) -> None:
-    body = f"score: score + {name}[q_idx, kv_idx]\ntensors: {{{name}: {{shape: [q_len, kv_len]}}}}"
-    with pytest.raises(SpecErrors, match="generated code uses this word already"):
-        parse_spec(f"name: s\nheads: 1\nhead_dim: 16\n{body}\n")
+def test_a_tensor_may_be_called_as_a_kernel_is(trained: Build) -> None:
+    shape = "{shape: [q_len, kv_len], grad: true}"
+    built = trained(
+        "score: score + rows[q_idx, kv_idx] * kv[q_idx, kv_idx]\n"
+        f"tensors: {{rows: {shape}, kv: {shape}}}"
+    )
+    assert built.module.KERNELS[-2:] == ("backward_of_rows", "backward_of_kv")
+    draw = torch.Generator().manual_seed(1)
+    tensors = {name: torch.randn(17, 19, generator=draw) for name in ("rows", "kv")}
+    agree_gradients(built, inputs(built.spec, 17, 19, **tensors), ("q", "rows", "kv"))
 
 
 def test_parts_of_a_tensor_read_twice_have_names_of_their_own(trained: Build) -> None:
