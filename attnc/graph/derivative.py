@@ -129,7 +129,7 @@ class _Reverse:
             return self._add(f"d_{name}", replace(maps[0], formula=total))
         parts = [self._add(f"d_{name}_part", operation) for operation in operations]
         whole = sympy.Add(*(value_symbol(part) for part in parts))
-        where = Or(*(getattr(operation, "where", true) for operation in operations))
+        where = Or(*map(_where_of, operations))
         return self._add(f"d_{name}", Map(whole, operations[0].axes, cast(Boolean, where)))
 
     def _scattered(self, tensor: str, operations: list[Operation]) -> Scatter:
@@ -202,8 +202,8 @@ class _Reverse:
         axes = () if operand in self.numbers else self.table.axes(operand)
         if axes == map_.axes:
             product = slope * value_symbol(cotangent)
-            hidden = getattr(self.table.values[cotangent], "where", true)
-            reaches(operand, Map(product, axes, cast(Boolean, And(map_.where, hidden))))
+            where = And(map_.where, _where_of(self.table.values[cotangent]))
+            reaches(operand, Map(product, axes, cast(Boolean, where)))
             return
         coefficient, rest = slope.as_coeff_Mul()
         weights = () if rest == 1 else (self._weights(operand, rest, map_),)
@@ -252,6 +252,11 @@ class _Reverse:
             self.lands(read.tensor, Scatter(read.tensor, ((cotangent, read.indices),)))
         else:
             self.lands(read.tensor, Map(value_symbol(cotangent), read.axes))
+
+
+def _where_of(operation: Operation) -> Boolean:
+    """Where an operation may be other than 0."""
+    return operation.where if isinstance(operation, Map) else true
 
 
 def _sum(terms: list[Expr]) -> Expr:

@@ -15,8 +15,15 @@ import networkx as nx
 
 from attnc.graph.derivative import differentiate
 from attnc.graph.kernels import group_results, phases_of
-from attnc.graph.landings import HEAD_KEYS, KEYS, ROWS, TILE, Landing, landings
-from attnc.graph.operations import FEATURE_AXES, Contract, Dataflow, Input, KernelGraph
+from attnc.graph.landings import HEAD_KEYS, KEYS, ROWS, Landing, landings
+from attnc.graph.operations import (
+    FEATURE_AXES,
+    TILE,
+    Contract,
+    Dataflow,
+    KernelGraph,
+    is_cotangent,
+)
 from attnc.graph.recompute import choose_kept
 
 SHARED = (("backward_q", ROWS), ("backward_kv", KEYS), ("backward_keys", HEAD_KEYS))
@@ -52,11 +59,7 @@ def _own_kernel(landing: Landing) -> KernelGraph:
 
 def _cotangents(flow: Dataflow, graph: nx.DiGraph) -> tuple[str, ...]:
     """What varies with the gradient of an output, in order."""
-    given = [
-        name
-        for name, operation in flow.values.items()
-        if isinstance(operation, Input) and operation.tensor.startswith("grad_")
-    ]
+    given = [name for name, operation in flow.values.items() if is_cotangent(operation)]
     found = {name for root in given for name in nx.descendants(graph, root)}
     return tuple(name for name in flow.values if name in found)
 

@@ -19,13 +19,12 @@ from sympy import Add, Basic, Expr, Symbol
 
 from attnc import symbols
 from attnc.graph.forward import DIM_INDEX
-from attnc.graph.operations import Dataflow, Gather, Input, Map, Scatter
+from attnc.graph.operations import TILE, Dataflow, Gather, Input, Map, Scatter, is_cotangent
 from attnc.notation import plain
 from attnc.source import Span
 from attnc.spec.mistakes import NoGradient
 from attnc.symbols import Read, names_in, replaced, symbols_in, tensor_symbol
 
-TILE = frozenset("qk")
 ROWS, KEYS, HEAD_KEYS = ("b", "g", "r", "q"), ("b", "g", "k"), ("b", "g", "r", "k")
 DISTANCES = ("b", "g", "r", "n")
 POSITIONS = {
@@ -130,7 +129,7 @@ def _sum_grid(flow: Dataflow, name: str) -> tuple[str, ...] | None:
     for value in nx.ancestors(graph, name) if name in graph else ():
         over = {axis for other in flow.operands(value) for axis in flow.values[other].axes}
         axes = set(flow.values[value].axes)
-        moves = any(other.startswith("grad_") for other in nx.ancestors(graph, value))
+        moves = any(is_cotangent(flow.values[other]) for other in nx.ancestors(graph, value))
         if over >= TILE and not axes >= TILE and moves and not _is_kept_by_rows(flow, graph, value):
             left |= axes & {"q", "k", "r"}
     if "k" not in left:

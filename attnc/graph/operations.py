@@ -22,6 +22,7 @@ from attnc.symbols import names_in, value_symbol
 
 AXES = ("b", "g", "r", "q", "k", "d", "e")  # canonical order
 FEATURE_AXES = frozenset("de")
+TILE = frozenset("qk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,11 @@ def operands_of(operation: Operation, values: Mapping[str, Operation]) -> tuple[
             formulas = tuple(part for name, indices in parts for part in (Symbol(name), *indices))
     names = (name for formula in formulas for name in sorted(names_in(formula)) if name in values)
     return tuple(dict.fromkeys(names))
+
+
+def is_cotangent(operation: Operation) -> bool:
+    """Whether a value is the gradient of a result, which the caller of the backward brings."""
+    return isinstance(operation, Input) and operation.tensor.startswith("grad_")
 
 
 def symbol_of(name: str, operation: Operation) -> Symbol:

@@ -24,10 +24,9 @@ from dataclasses import dataclass, replace
 
 import networkx as nx
 
-from attnc.graph.costs import budget, making_price, moving_price, stored_bytes
-from attnc.graph.operations import Contract, Dataflow, Gather, Input, LogSumExp
+from attnc.graph.costs import budget, is_tile, making_price, moving_price, stored_bytes
+from attnc.graph.operations import Contract, Dataflow, Gather, Input, LogSumExp, is_cotangent
 
-TILE = frozenset("qk")
 ROUNDS = 40  # of doubling, then of bisection: a price is known to one part in a million
 
 
@@ -90,16 +89,12 @@ def may_keep(flow: Dataflow, name: str) -> bool:
     """Whether the forward can write a value: an output, or what it reduces and that is no tile."""
     operation = flow.values[name]
     is_reduced = isinstance(operation, Contract | LogSumExp)
-    return not _is_tile(flow, name) and (is_reduced or name in flow.outputs.values())
+    return not is_tile(flow, name) and (is_reduced or name in flow.outputs.values())
 
 
 def may_make(flow: Dataflow, name: str) -> bool:
     """Whether the backward can make a value again: no sum of tiles of q and k."""
-    return _is_tile(flow, name) or not any(_is_tile(flow, one) for one in flow.operands(name))
-
-
-def _is_tile(flow: Dataflow, name: str) -> bool:
-    return TILE <= set(flow.values[name].axes)
+    return is_tile(flow, name) or not any(is_tile(flow, one) for one in flow.operands(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +107,7 @@ class _Problem:
     @classmethod
     def of(cls, flow: Dataflow) -> _Problem:
         graph = flow.graph()
-        cotangents = {
-            n
-            for n, op in flow.values.items()
-            if isinstance(op, Input) and op.tensor.startswith("grad_")
-        }
+        cotangents = {n for n, op in flow.values.items() if is_cotangent(op)}
         later = {name for root in cotangents for name in nx.descendants(graph, root)}
         wanted = set(flow.gradients.values())
         wanted |= {name for value in wanted for name in nx.ancestors(graph, value)}

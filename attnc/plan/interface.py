@@ -10,8 +10,8 @@ import networkx as nx
 
 from attnc.graph.derivation import derivation
 from attnc.graph.forward import DIM_INDEX, DTYPES
-from attnc.graph.landings import TILE, Landing, landings
-from attnc.graph.operations import Dataflow, Largest
+from attnc.graph.landings import Landing, landings
+from attnc.graph.operations import TILE, Dataflow, Largest
 from attnc.ir.interface import (
     GradientArgument,
     Interface,

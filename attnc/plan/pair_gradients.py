@@ -17,8 +17,8 @@ from sympy import Expr, Integer, Le, Lt, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc import symbols
-from attnc.graph.landings import TILE, Landing
-from attnc.graph.operations import Contract, Dataflow, KernelGraph, Map
+from attnc.graph.landings import Landing
+from attnc.graph.operations import TILE, Contract, Dataflow, KernelGraph, Map
 from attnc.ir.nodes import BLOCK_KV, Buffer, Formula, Kernel, Let, Reduce, Store
 from attnc.ir.rebuild import prune, substitution
 from attnc.plan import buffers

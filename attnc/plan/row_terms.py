@@ -19,12 +19,19 @@ import networkx as nx
 from sympy import Abs, Eq, Expr, Float, Integer, log, true
 from sympy.logic.boolalg import And, Boolean, Or
 
-from attnc.graph.operations import Contract, Dataflow, Input, LogSumExp, Map, Operation
+from attnc.graph.operations import (
+    TILE,
+    Contract,
+    Dataflow,
+    LogSumExp,
+    Map,
+    Operation,
+    is_cotangent,
+)
 from attnc.ir.functions import Anchor
 from attnc.ir.rebuild import substitution
 from attnc.symbols import Read, Where, names_in, nonzero, param_symbol, value_symbol
 
-TILE = frozenset("qk")
 LARGEST = Float("3.4028234663852886e38")  # of float32
 
 
@@ -89,7 +96,7 @@ def _terms(flow: Dataflow) -> dict[str, _Term]:
         elif name in made & tiled:
             minus = f"minus_{name}"
             found[name] = _Term(minus, _where(seen, -symbol, operation.axes), -value_symbol(minus))
-        elif guarded and name in later and _is_cotangent_of_row(operation):
+        elif guarded and name in later and is_cotangent(operation) and "q" in operation.axes:
             new = f"live_{name}"
             counts = And(seen, _is_heard(flow, name)) if "e" in operation.axes else seen
             found[name] = _Term(
@@ -131,11 +138,6 @@ def _over(operation: Operation, terms: Mapping[str, _Term]) -> Operation:
 
 def _is_tile(operation: Operation) -> TypeGuard[Map]:
     return isinstance(operation, Map) and set(operation.axes) >= TILE
-
-
-def _is_cotangent_of_row(operation: Operation) -> bool:
-    is_cotangent = isinstance(operation, Input) and operation.tensor.startswith("grad_")
-    return is_cotangent and "q" in operation.axes
 
 
 def _may_be_minus_infinity(flow: Dataflow) -> bool:

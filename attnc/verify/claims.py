@@ -150,7 +150,8 @@ class Tiling:
             return place
         digits = digits_of(loop.rounds)
         if len(digits) > 1:  # there are no more rounds than programs of the forward
-            place = place.moved(turn=m.pick_between("turn", 0, MOST_PROGRAMS))
+            number = loop.rounds.index.name
+            place = place.moved(**{number: m.pick_between(number, 0, MOST_PROGRAMS)})
         picked = {n: m.pick_between(n, 0, m.formula(extent, place)) for n, extent in digits.items()}
         return self.round_of(m, loop, place, picked)
 

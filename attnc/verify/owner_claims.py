@@ -12,11 +12,12 @@ from typing import Any
 
 from sympy import Symbol, true
 
-from attnc.ir.nodes import Loop, Pick
+from attnc.ir.nodes import Loop, Pick, Rounds
 from attnc.symbols import kv_idx, q_idx, q_len
 from attnc.verify.claims import Claim, Tiling, digits_of
 from attnc.verify.meaning import Meaning, Place
 from attnc.verify.output_claims import owns
+from attnc.verify.tiles import names_read
 
 Term = Any
 
@@ -60,7 +61,7 @@ def _each_once(tiling: Tiling, loop: Loop, m: Meaning) -> Term:
     assert loop.rounds is not None
     place = tiling.instance(m)
     extents = {n: m.formula(extent, place) for n, extent in digits_of(loop.rounds).items()}
-    wanted, its_digits = _anything(tiling, m, place)
+    wanted, its_digits = _anything(tiling, loop.rounds, m, place)
     if extents.keys() != its_digits.keys():
         return False
 
@@ -82,7 +83,9 @@ def _each_once(tiling: Tiling, loop: Loop, m: Meaning) -> Term:
     return m.both(*inside, is_met(its_digits), once)
 
 
-def _anything(tiling: Tiling, m: Meaning, place: Place) -> tuple[dict[str, Term], dict[str, Term]]:
+def _anything(
+    tiling: Tiling, rounds: Rounds, m: Meaning, place: Place
+) -> tuple[dict[str, Term], dict[str, Term]]:
     """A choice of all that a program does not fix, and the digits of its round."""
     wanted: dict[str, Term] = {}
     digits: dict[str, Term] = {}
@@ -91,7 +94,8 @@ def _anything(tiling: Tiling, m: Meaning, place: Place) -> tuple[dict[str, Term]
         row = wanted[rows.index.name] = m.pick_between("row", 0, m.formula(rows.size, place))
         tile, length = m.pick("tile of the row"), m.formula(rows.tile, place)
         m.given(m.between(0, row - tile * length, length))
-        digits["q_block"] = tile
+        first = next(let.value for let in rounds.lets if let.name == str(rows.first))
+        digits |= {n: tile for n in digits_of(rounds) if n in names_read(first)}
     if "h" not in place.at and "h_kv" in place.at:
         group = m.subject.spec.group
         digits["member"] = m.pick_between("head of the group", 0, group)
