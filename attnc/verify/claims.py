@@ -155,11 +155,6 @@ class Tiling:
         picked = {n: m.pick_between(n, 0, m.formula(extent, place)) for n, extent in digits.items()}
         return self.round_of(m, loop, place, picked)
 
-    def round_at(self, m: Meaning, loop: Loop, place: Place, number: Term) -> Place:
-        """The place in the round of that number."""
-        assert loop.rounds is not None
-        return self.round_of(m, loop, place, {loop.rounds.index.name: number})
-
     def round_of(self, m: Meaning, loop: Loop, place: Place, digits: Mapping[str, Term]) -> Place:
         """The place in the round with these digits."""
         assert loop.rounds is not None
@@ -224,27 +219,6 @@ def coverage_claims(tiling: Tiling) -> list[Claim]:
             name = f"loop {number}: has no mask and visits visible pairs only"
             claims.append(Claim(name, lambda m, n=number: _unmasked(tiling, n, m)))
     return claims
-
-
-def round_claims(tiling: Tiling) -> list[Claim]:
-    """A kernel of a key/value head meets every query head that shares it, each in one round."""
-    if tiling.owned != true:
-        return []
-    loops = [(n, loop) for n, loop in enumerate(tiling.loops) if loop.rounds is not None]
-    name = "loop {}: its rounds are the query heads of the group, each once"
-    return [Claim(name.format(n), lambda m, x=x: _head_once(tiling, x, m), False) for n, x in loops]
-
-
-def _head_once(tiling: Tiling, loop: Loop, m: Meaning) -> Term:
-    """As many rounds as heads in the group, each of a head of the group, no two of the same."""
-    place = tiling.instance(m)
-    group, shared = m.subject.spec.group, place.at["h_kv"]
-    assert loop.rounds is not None
-    count = m.formula(loop.rounds.count, place)
-    rounds = [m.pick_between(f"round {n}", 0, count) for n in (1, 2)]
-    one, other = (tiling.round_at(m, loop, place, number).at["h"] for number in rounds)
-    own = m.between(shared * group, one, (shared + 1) * group)
-    return m.both(count == group, own, m.implies(one == other, rounds[0] == rounds[1]))
 
 
 def _visited(tiling: Tiling, m: Meaning) -> Term:

@@ -212,5 +212,4 @@ def worst(name: str, outcomes: list[Obligation]) -> Obligation:
     if not outcomes:
         return Obligation(name, "refuted", "there is nothing to compare")
     order = ("refuted", "undecided", "checked numerically", "proved")
-    worst = min(outcomes, key=lambda outcome: order.index(outcome.status))
-    return replace(worst, name=name)
+    return replace(min(outcomes, key=lambda outcome: order.index(outcome.status)), name=name)

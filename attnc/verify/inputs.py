@@ -179,8 +179,9 @@ def _declared(
         values = torch.randn(shape, generator=draw)
         if case.twist == "infinite bias":
             values[torch.rand(shape, generator=draw) < 0.3] = -torch.inf
-            for dim in {"q_len", "heads"} & {*tensor.shape}:  # and rows whose scores are all -inf
-                values.narrow(tensor.shape.index(dim), 0, 1).fill_(-torch.inf)
+            for axis, dim in enumerate(tensor.shape):  # and rows whose scores are all -inf
+                if dim in ("q_len", "heads"):
+                    values.narrow(axis, 0, 1).fill_(-torch.inf)
         return values.to(dtype)
     # few different values are documents, many are positions and lengths
     values = torch.randint(0, 4 if case.seed % 2 else case.kv_len + 4, shape, generator=draw)

@@ -18,7 +18,7 @@ from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
 from attnc.symbols import MAX_PARAM
 from attnc.verify.access_claims import access_claims, hidden_key_claims
-from attnc.verify.claims import Claim, Tiling, coverage_claims, round_claims
+from attnc.verify.claims import Claim, Tiling, coverage_claims
 from attnc.verify.concrete_meaning import ConcreteMeaning
 from attnc.verify.integer_claims import overflow_claims
 from attnc.verify.meaning import Subject
@@ -26,6 +26,7 @@ from attnc.verify.obligations import Obligation
 from attnc.verify.output_claims import grid_claims, store_claims
 from attnc.verify.owner_claims import owner_claims
 from attnc.verify.piece_claims import piece_claims
+from attnc.verify.round_claims import round_claims
 from attnc.verify.solver_meaning import SolverMeaning
 from attnc.verify.source_text import TILES
 from attnc.verify.tightness import tightness_claims
