@@ -88,7 +88,7 @@ def test_a_result_that_is_not_written_fails(causal: tuple[AttentionSpec, str]) -
 def test_what_raises_in_the_backward_fails(
     causal: tuple[AttentionSpec, str], error: str, said: str
 ) -> None:
-    """A gradient that is refused by name, too: what is asked of a file is what its spec promises."""
+    """A gradient refused by name, too: a file has what its spec promises."""
     spec, source = causal
     raising = f"def launch_backward(*_):\n    raise {error}\n\n\ndef unused("
     (found,) = judged(spec, source.replace("def launch_backward(", raising), TAILS)
