@@ -64,7 +64,7 @@ class ValueText:
                 along = self.text.names[tile].axes.index(over)
                 if kind == "any":
                     return f"tl.max({tile}.to(tl.int32), {along}) != 0"
-                return f"tl.{kind}({tile}, {along})"
+                return f"tl.{kind}({self._rounded_product(tile, kind)}, {along})"
             case Pick(tile, over, slot):
                 self.text.used.add("pick")
                 along = self.text.names[tile].axes.index(over)
@@ -72,6 +72,14 @@ class ValueText:
             case Fill(content):
                 return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
         raise NotImplementedError(f"{type(value).__name__} in a READY kernel")
+
+    def _rounded_product(self, tile: str, kind: str) -> str:
+        """A tile to collapse, rounded where the sum's first addition could swallow its product."""
+        named = (let.value for let in lets_of(self.kernel.body) if let.name == tile)
+        if kind != "sum" or not any(isinstance(v, Formula) and v.expr.is_Mul for v in named):
+            return tile
+        self.text.used.add("rounded")
+        return f"rounded({tile})"
 
     def _rounded(self, name: str, other: str) -> str:
         """An operand of a product in the element type."""
