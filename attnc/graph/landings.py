@@ -18,23 +18,15 @@ import networkx as nx
 from sympy import Add, Basic, Expr, Symbol
 
 from attnc import symbols
-from attnc.graph.forward import DIM_INDEX
+from attnc.graph.forward import DIM_INDEX, VARIES
 from attnc.graph.operations import TILE, Dataflow, Gather, Input, Map, Scatter, is_cotangent
 from attnc.notation import plain
 from attnc.source import Span
-from attnc.spec.mistakes import NoGradient
+from attnc.spec.mistakes import FlatGradient, NoGradient
 from attnc.symbols import Read, names_in, replaced, symbols_in, tensor_symbol
 
 ROWS, KEYS, HEAD_KEYS = ("b", "g", "r", "q"), ("b", "g", "k"), ("b", "g", "r", "k")
 DISTANCES = ("b", "g", "r", "n")
-POSITIONS = {
-    "b": frozenset("b"),
-    "h": frozenset("gr"),
-    "h_kv": frozenset("g"),
-    "q_idx": frozenset("q"),
-    "q_pos": frozenset("q"),
-    "kv_idx": frozenset("k"),
-}  # what a position tells, when an index is that position and a constant
 KEY_AT = symbols.q_pos + symbols.distance
 
 
@@ -57,8 +49,12 @@ class Landing:
 def landings(flow: Dataflow) -> tuple[Landing, ...]:
     """How each gradient comes about.
 
-    Raises: NoGradient for a tensor whose index tells neither pairs nor distances.
+    Raises: NoGradient for a tensor whose index tells neither pairs nor distances, FlatGradient for
+    one that no result follows.
     """
+    for tensor in flow.spec.tensors:
+        if tensor.grad and tensor.name not in flow.gradients:
+            raise FlatGradient(_where(flow, tensor.name), name=tensor.name)
     return tuple(landing for leaf in flow.gradients for landing in _of(flow, leaf))
 
 
@@ -146,12 +142,12 @@ def _tells(places: tuple[Expr, ...]) -> frozenset[str]:
     """The axes whose position an index tells, by itself or with a constant added."""
     told: frozenset[str] = frozenset()
     for place in places:
-        moving = names_in(place) & set(POSITIONS)
+        moving = names_in(place) & set(VARIES)
         if len(moving) == 1 and not place.atoms(Read):
             (name,) = moving
             position = next(s for s in symbols_in(place) if s.name == name)
             if not (place - position).has(position):
-                told |= POSITIONS[name]
+                told |= VARIES[name]
     return told
 
 

@@ -21,7 +21,7 @@ from attnc.ir.interface import (
     TensorArgument,
 )
 from attnc.plan.buffers import BLOCK_DIMS
-from attnc.plan.row_terms import with_row_terms
+from attnc.plan.row_terms import cleared_cotangents, with_row_terms
 from attnc.plan.schedule import default_schedules, score_bytes
 
 
@@ -56,7 +56,7 @@ def interface_of(flow: Dataflow) -> Interface:
         backward=spec.backward,
         gradients=_gradients(flow),
         kept=flow.kept,
-        derivation=derivation(flow),
+        derivation=(*derivation(flow), *cleared_cotangents(flow)),
         schedules=_schedules(flow),
     )
 

@@ -62,6 +62,16 @@ def with_row_terms(flow: Dataflow) -> tuple[Dataflow, Dataflow]:
     return replace(flow, values=values, backward=backward), replace(others, backward=backward)
 
 
+def cleared_cotangents(flow: Dataflow) -> tuple[str, ...]:
+    """A line for each live_x, as the derivation has one for each value."""
+    if not flow.backward:
+        return ()
+    made = {name: term.new for name, term in _terms(flow).items() if term.is_the_same}
+    return tuple(
+        f"{new} stands for {name}, with 0 in rows that see nothing" for name, new in made.items()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Term:
     """A row's value in another form.

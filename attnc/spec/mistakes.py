@@ -200,6 +200,14 @@ class NoGradient(SpecError):
     )
 
 
+class FlatGradient(SpecError):
+    """A gradient is wanted of a tensor that only decides, so that it is zero everywhere."""
+
+    code = "spec/flat-gradient"
+    message = "the gradient of {name} is zero everywhere: formulas only compare or round it"
+    help = "remove grad; a gate that learns is smooth, such as sigmoid({name}[...]) in the score"
+
+
 class CheckNeedsParam(SpecError):
     """A check size leaves a param without a value."""
 

@@ -71,6 +71,12 @@ kinds[b, kv_idx]]
       |                                                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^
   help: indices that follow query and key at once must be these positions themselves, or all be \
 formulas of kv_idx - q_pos; else remove grad"""
+FLAT = """\
+spec.yaml:5:15: spec/flat-gradient the gradient of x is zero everywhere: formulas only compare or \
+round it
+    5 | tensors: { x: {shape: [kv_len], grad: true}}
+      |               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: remove grad; a gate that learns is smooth, such as sigmoid(x[...]) in the score"""
 CASES = {shape: (shape, f"softcap(score + x[{at}], 3)") for shape, at in SHAPES.items()} | READS
 FEW = (
     "[q_len, kv_len]", "[heads, q_len, kv_len]", "[batch, kv_heads, q_len, kv_len]",
@@ -110,3 +116,13 @@ def test_an_index_by_query_and_key_is_refused_by_name() -> None:
     with pytest.raises(SpecError) as error:
         backward_of(body)
     assert str(error.value) == MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("score", "mask"),
+    [("where(x[kv_idx] > 0, score, 2*score)", "causal"), ("score", "x[kv_idx] > 0")],
+)
+def test_a_tensor_that_only_decides_has_no_gradient(score: str, mask: str) -> None:
+    with pytest.raises(SpecError) as error:
+        backward_of(spec_of("[kv_len]", score, mask))
+    assert str(error.value) == FLAT
