@@ -26,6 +26,7 @@ Gradients, from lse and out as the forward wrote them; all else is made again:
     grad_k     = sum over heads of a group, queries of d_qk * q
     grad_q     = sum over keys of d_qk * k
     grad_scale = sum over batch entries, heads, queries, keys of d_logits * qk
+    live_grad_out stands for grad_out, with 0 in rows that see nothing
 
 Which keys a tile of queries visits (forward, backward_q):
     tile_hi = (BLOCK_KV + kv_len - 1) // BLOCK_KV      (one past the last tile that may hold a visible pair)
@@ -155,7 +156,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_pair"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 8dd6f096ab074c66185bc3d20fd4dc57e4cc5de0e3ad8c374ce2b7a1f2abdad2
+# sha256 of this file without this line: 8846b8afe8b4a2c243ea2697e01550afbda46e26690cd6c30c9f40952cc1b6e9
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

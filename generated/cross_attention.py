@@ -131,7 +131,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 3e6329b43faeea92c51fea0c6e91993f23ec8d9d52c05c279a1cc5c233649a84
+# sha256 of this file without this line: 5a5b0abebd37ef01ba5bc4e66f9be674e9526acc110f4bd48e3495a32d32cc84
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -145,6 +145,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -423,7 +429,7 @@ def backward_q(
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     # tiles in which something is hidden

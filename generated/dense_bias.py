@@ -26,6 +26,7 @@ Gradients, from lse and out as the forward wrote them; all else is made again:
     grad_k     = sum over heads of a group, queries of d_qk * q
     grad_q     = sum over keys of d_qk * k
     grad_scale = sum over batch entries, heads, queries, keys of d_logits * qk
+    live_grad_out stands for grad_out, with 0 in rows that see nothing
 
 Which keys a tile of queries visits (forward, backward_q):
     tile_hi = (BLOCK_KV + kv_len - 1) // BLOCK_KV      (one past the last tile with a visible pair)
@@ -160,7 +161,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_bias"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 058a20717460b533f943d0a72f1fa69617be451405c3eaacdd944c568b292a9a
+# sha256 of this file without this line: 9300bf8b9aced0fbfccae99e6cddc993be253f288aebca14a2843a7323306d4e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -174,6 +175,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -468,7 +475,7 @@ def backward_q(
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     # tiles in which something is hidden

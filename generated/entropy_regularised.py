@@ -167,7 +167,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: cd99516a0e52cd154cec0249be63ab6bbbb8120a0fb9db9c028833233280c51e
+# sha256 of this file without this line: 9f1593e48c2ff0a170825939fa57795395d7e0e41cc8a482f91254262f798781
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -181,6 +181,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -262,7 +268,7 @@ def forward(
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         terms = p * tl.where(logits * factor - (anchor * factor)[:, None] == float("-inf"), 0.0, logits * factor - (anchor * factor)[:, None])
-        tile_sum_2 = tl.sum(terms, 1)
+        tile_sum_2 = tl.sum(rounded(terms), 1)
         entropy_sum_1 = (entropy_sum_1 + (row_sum * (tl.where(row_max == float("-inf"), 0.0, row_max) - anchor)) * call_term) * rescale + tile_sum_2
         row_sum = row_sum_new
         row_max = row_max_new
@@ -287,7 +293,7 @@ def forward(
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         terms = p * tl.where(logits_visible * factor - (anchor * factor)[:, None] == float("-inf"), 0.0, logits_visible * factor - (anchor * factor)[:, None])
-        tile_sum_2 = tl.sum(terms, 1)
+        tile_sum_2 = tl.sum(rounded(terms), 1)
         entropy_sum_1 = (entropy_sum_1 + (row_sum * (tl.where(row_max == float("-inf"), 0.0, row_max) - anchor)) * call_term) * rescale + tile_sum_2
         row_sum = row_sum_new
         row_max = row_max_new
@@ -566,7 +572,7 @@ def backward_rows(
         p = tl.exp2(qk * call_term + row_term[:, None])
         grad_key_mass = tl.load(grad_key_mass_base + tile * grad_key_mass_step + grad_key_mass_offsets)
         terms = p * grad_key_mass[None, :]
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_lse_sum_3 = d_lse_sum_3 + tile_sum
 
     # tiles in which something is hidden
@@ -684,7 +690,7 @@ def backward_q(
         d_logits = d_p * p - d_surprise - p * minus_d_lse[:, None]
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     # tiles in which something is hidden

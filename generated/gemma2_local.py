@@ -152,7 +152,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 1},
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 1},
 }
-# sha256 of this file without this line: 368c977fcc5289f234da7f63a65fa1aafb2e23025a6dee1d9f069fb43983fe69
+# sha256 of this file without this line: 8c95738fbd98ada587f60d6e4c99f3a6d2f73b9f35f18e4ec631edfa3c91797c
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -166,6 +166,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit
@@ -517,7 +523,7 @@ def backward_q(
         slope_of_call_term = qk * (1 - (logits * logits) * 0.0004)
         d_qk = d_logits * (1 - (logits * logits) * 0.0004)  # without the factor 50*call_term, which comes after the loop
         terms = d_logits * slope_of_call_term
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_call_term_sum_terms = d_call_term_sum_terms + tile_sum
         d_q_sum_0 = tl.dot(d_qk.to(k_tile_0.dtype), k_tile_0, d_q_sum_0, input_precision="ieee")
         d_q_sum_1 = tl.dot(d_qk.to(k_tile_1.dtype), k_tile_1, d_q_sum_1, input_precision="ieee")

@@ -142,7 +142,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 566456cd5a86c3af752e796d73ff12b382d111c3a2f317eea23b62c88ae6141d
+# sha256 of this file without this line: fdb438a24ddd3bf87d6f6efcd67714f6a77fcd938450590bc59b7671c55c1cb8
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -156,6 +156,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit
@@ -468,7 +474,7 @@ def backward_q(
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     row_term_2 = floor_div(q_pos, 8192) * 8192

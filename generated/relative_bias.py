@@ -29,6 +29,7 @@ Gradients, from lse and out as the forward wrote them; all else is made again:
     grad_q       = sum over keys of d_qk * k
     grad_table   = sum of d_table_tile where table[h, table_index] is read
     grad_scale   = sum over batch entries, heads, queries, keys of d_logits * qk
+    live_grad_out stands for grad_out, with 0 in rows that see nothing
 
 Which keys a tile of queries visits (forward, backward_q):
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
@@ -163,7 +164,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: 16aaf06f2b2b5714df5acc1c217b81b30489da52916af1e45a173d761511b926
+# sha256 of this file without this line: 7aff3be23798ca922bb73094d5c24ada1a7c771ebe8a2202c3062219c0b2dd8c
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -177,6 +178,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit
@@ -489,7 +496,7 @@ def backward_q(
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     # tiles in which something is hidden

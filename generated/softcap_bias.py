@@ -30,6 +30,7 @@ Gradients, from lse and out as the forward wrote them; all else is made again:
     grad_k             = sum over heads of a group, queries of d_qk * q
     grad_q             = sum over keys of d_qk * k
     grad_scale         = d_call_term/50
+    live_grad_out stands for grad_out, with 0 in rows that see nothing
 
 Which keys a tile of queries visits (forward, backward_q):
     q_end = min(BLOCK_Q + q_first, q_len)      (one past the tile's last query)
@@ -161,7 +162,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_keys"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 995f70c8786c6e5768e6f89ab60e5e2dee71ae02b94ff1732198583456501578
+# sha256 of this file without this line: bc028a654e72cd9830ddf9db9f55465fa7b0d06be3c669a4eed5db4bcebe9c19
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -175,6 +176,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit
@@ -496,7 +503,7 @@ def backward_q(
         slope_of_call_term = qk * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))
         d_qk = d_logits * (1 - tanh(qk * call_term, PRECISE) * tanh(qk * call_term, PRECISE))  # without the factor 50*call_term, which comes after the loop
         terms = d_logits * slope_of_call_term
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_call_term_sum_terms = d_call_term_sum_terms + tile_sum
         d_q_sum = tl.dot(d_qk.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
 
@@ -752,7 +759,7 @@ def backward_keys(
         d_p = tl.dot(v_tile, live_grad_out_tile, input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
         d_logits = (d_p - minus_d_lse[None, :]) * p
-        tile_sum = tl.sum(d_logits, 1)
+        tile_sum = tl.sum(rounded(d_logits), 1)
         d_bias_key = d_bias_key + tile_sum
 
     # tiles in which something is hidden

@@ -31,6 +31,7 @@ Gradients, from lse and out as the forward wrote them; all else is made again:
     grad_q       = sum over keys of d_qk * k
     grad_table   = sum of d_table_tile where table[h, table_index] is read
     grad_scale   = sum over batch entries, heads, queries, keys of d_logits * qk
+    live_grad_out stands for grad_out, with 0 in rows that see nothing
 
 Which keys a tile of queries visits (forward, backward_q):
     tile_hi = (BLOCK_KV + kv_len - 1) // BLOCK_KV      (one past the last tile with a visible pair)
@@ -158,7 +159,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: 26685f99f2572cba984d22e9d8a0fd66cdbc25f9950d552962966b59170772bf
+# sha256 of this file without this line: 9fbb8c687effe094146bab29a3c3454d31a3384fcd1c6b792cf2bac6fafcc17d
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -172,6 +173,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit
@@ -484,7 +491,7 @@ def backward_q(
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     # tiles in which something is hidden

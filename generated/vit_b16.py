@@ -129,7 +129,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 1e4c9f79865148f2de96aca99b4d72f236b575137c5bac63f2ec42a844178e66
+# sha256 of this file without this line: 83369e311e26e06e0b27b93375b8c295892349e8669e485adff521cf1eb95e3b
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -143,6 +143,12 @@ def number(x):
         return tl.load(x).to(tl.float32)
     else:
         return x
+
+
+@triton.jit
+def rounded(product):
+    """A product as it is; fused with the first addition of a sum, it would differ between lanes of a row."""
+    return product + 0.0
 
 
 @triton.jit(do_not_specialize=["heads", "q_len", "kv_len"])
@@ -421,7 +427,7 @@ def backward_q(
         d_logits = (d_p - minus_d_lse[:, None]) * p
         d_q_sum = tl.dot(d_logits.to(k_tile.dtype), k_tile, d_q_sum, input_precision="ieee")
         terms = d_logits * qk
-        tile_sum = tl.sum(terms, 1)
+        tile_sum = tl.sum(rounded(terms), 1)
         d_scale_terms = d_scale_terms + tile_sum
 
     # tiles in which something is hidden

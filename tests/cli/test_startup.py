@@ -79,14 +79,16 @@ def test_a_full_disk_is_told_in_a_line(here: Path) -> None:
 
 def test_an_interrupt_that_hits_a_finalizer_is_not_lost(here: Path) -> None:
     text = (
-        "import time\n"
+        "import signal, time\n"
         "from attnc import cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job of nohup ignores it
         "class Finalized:\n"
         "    def __del__(self):\n"
         "        raise KeyboardInterrupt\n"
         "def main():\n"
         "    Finalized()\n"
-        "    time.sleep(60)\n"
+        "    for _ in range(600):\n"
+        "        time.sleep(0.1)\n"
         "cli.main = main\n"
         "cli.entry()\n"
     )
