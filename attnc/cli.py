@@ -42,7 +42,7 @@ COMMANDS = (
     Command("show", "show_spec", "the program after each pass; a picture of the mask"),
     Command("tune", "tune_spec", "not built yet"),
     Command("schema", "print_schema", "the JSON Schema of a spec, for editors"),
-    Command("list", "list_things", "building blocks, specs, targets"),
+    Command("list", "list_things", "building blocks, specs, targets, devices"),
     Command("new", "new_spec", "write a commented starter spec"),
 )
 
@@ -143,9 +143,8 @@ def _add_schema(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", choices=("blocks", "specs", "targets"), nargs="?", help="which, else all of them"
-    )
+    kinds = ("blocks", "specs", "targets", "devices")
+    parser.add_argument("what", choices=kinds, nargs="?", help="which, else all of them")
     _add_json(parser)
 
 

@@ -27,7 +27,7 @@ class Target:
     meaning: str  # chips of this class
     matrix_unit: str  # mma | wgmma | tcgen05 | mfma
     shared_bytes: int  # shared memory (AMD: LDS) of one block
-    registers: int = 65536  # 32-bit registers of a multiprocessor (AMD: of a SIMD)
+    registers: int = 65536  # 32-bit registers of a multiprocessor (AMD: of a compute unit)
     registers_per_thread: int = 255
     warp_size: int = 32
     max_warps: int = 32  # of one block

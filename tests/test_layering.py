@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "attnc"
 GROUND = {
     "algebra",
     "artifact",
+    "devices",
     "divisors",
     "errors",
     "notation",

@@ -1,4 +1,4 @@
-"""`attnc list`: the building blocks, the specs in sight, the targets."""
+"""`attnc list`: the building blocks, the specs in sight, the targets, the devices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnc.commands.columns import aligned
+from attnc.devices import DEVICES
 from attnc.errors import AttncError
 from attnc.spec import read_spec
 from attnc.spec.blocks import BLOCKS
@@ -15,8 +16,8 @@ from attnc.targets import TARGETS
 
 
 def run(options: Namespace) -> int:
-    """List one kind of thing, or all three."""
-    kinds = {"blocks": _blocks, "specs": _specs, "targets": _targets}
+    """List one kind of thing, or all of them."""
+    kinds = {"blocks": _blocks, "specs": _specs, "targets": _targets, "devices": _devices}
     wanted = [options.what] if options.what else list(kinds)
     found = {kind: kinds[kind]() for kind in wanted}
     if options.json:
@@ -62,6 +63,21 @@ def _targets() -> list[dict[str, Any]]:
             "meaning": f"{one.meaning}: refused, {one.why_not}" if one.why_not else one.meaning,
         }
         for one in TARGETS
+    ]
+
+
+def _devices() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "target": one.target,
+            "multiprocessors": one.multiprocessors,
+            "products": f"{one.tensor_tflops:.0f} TFLOP/s",
+            "memory": f"{one.memory_gbs} GB/s",
+            "meaning": one.meaning,
+            "source": one.source,
+        }
+        for one in DEVICES
     ]
 
 

@@ -160,6 +160,8 @@ def test_list_names_what_there_is(here: Path, capsys: pytest.CaptureFixture[str]
     assert any(block["name"].startswith("sliding_window") for block in blocks)
     targets = json.loads(printed(capsys, "list", "targets", "--json"))
     assert {"sm_80", "sm_90", "gfx942"} <= {target["name"] for target in targets}
+    devices = json.loads(printed(capsys, "list", "devices", "--json"))
+    assert {"h200", "a100", "mi300x"} <= {device["name"] for device in devices}
     (here / "broken.yaml").write_text("heads: [")
     everything = printed(capsys, "list")
     assert "good.yaml" in everything and "is no valid spec" in everything
