@@ -72,6 +72,16 @@ class Device:
         return MULTIPROCESSORS[self.target]
 
     @property
+    def vendor(self) -> str:
+        """Whose it is: nvidia or amd."""
+        return "nvidia" if self.target.startswith("sm_") else "amd"
+
+    @property
+    def l2_per_clock(self) -> float:
+        """Bytes that a multiprocessor draws from L2 in a clock, while all of them do."""
+        return self.l2_gbs / self.clock_ghz / self.multiprocessors
+
+    @property
     def tensor_tflops(self) -> float:
         """Peak of dense fp16 products."""
         return self.multiprocessors * self.tensor_flops * self.clock_ghz / 1000
@@ -88,7 +98,7 @@ DEVICES: tuple[Device, ...] = (
     Device("a40", "A40", "sm_86", 84, 1.74, 1024, 696, 2900, 6,
            "data sheet: 149.7 TFLOP/s, 696 GB/s; L2 rate an estimate, as of A10"),
     Device("rtx3090", "GeForce RTX 3090", "sm_86", 82, 1.695, 512, 936, 2800, 6,
-           "GA102 white paper: 71 TFLOP/s with float32 sums, 936 GB/s; L2 rate an estimate, as of A10"),
+           "GA102 white paper: 71 TFLOP/s with float32 sums, 936 GB/s; L2 as of A10"),
     Device("l4", "L4", "sm_89", 58, 2.04, 1024, 300, 1900, 48,
            "data sheet: 121 TFLOP/s, 300 GB/s; L2 rate an estimate, 16 bytes a clock for each SM"),
     Device("l40s", "L40S", "sm_89", 142, 2.49, 1024, 864, 5700, 96,
@@ -98,7 +108,7 @@ DEVICES: tuple[Device, ...] = (
     Device("h100", "H100 SXM, 80 GB", "sm_90", 132, 1.83, 4096, 3350, 5500, 50,
            "data sheet: 989 TFLOP/s, 3.35 TB/s; L2 rate an estimate"),
     Device("h100_pcie", "H100 PCIe", "sm_90", 114, 1.62, 4096, 2039, 4800, 50,
-           "data sheet: 756 TFLOP/s, 2 TB/s (5120 bits at 1593 MHz); L2 rate an estimate, as of H100"),
+           "data sheet: 756 TFLOP/s, 2 TB/s (5120 bits at 1593 MHz); L2 rate an estimate"),
     Device("h200", "H200 SXM", "sm_90", 132, 1.83, 4096, 4800, 5500, 50,
            "data sheet: 989 TFLOP/s, 4.8 TB/s; L2 rate an estimate, as of H100"),
     Device("b200", "B200 SXM", "sm_100", 148, 1.856, 8192, 8000, 10000, 126,

@@ -129,9 +129,8 @@ class LoopRanges:
 
     def __init__(self, kernel: Kernel, situation: Situation, block_q: int, block_kv: int) -> None:
         self.kernel, self.situation = kernel, situation
-        self.block_q = block_q
         self.rows = next((axis for axis in kernel.axes if axis.role == "rows"), None)
-        self.digit = next(str(d.index) for d in kernel.grid if str(BLOCK_Q) in names_in(d.extent))
+        self.digit = next((str(d.index) for d in kernel.grid if "BLOCK_Q" in str(d.extent)), "")
         self.pieces = pieces_of(kernel)
         self.constants: Values = dict(situation.names())
         inference = {scalar.name: False for scalar in kernel.scalars if scalar.kind == "switch"}
@@ -143,9 +142,9 @@ class LoopRanges:
         """Whether some range reads this digit of the grid."""
         return name in self.wanted
 
-    def at(self, b: int, h: int, q_tile: int) -> tuple[Range, ...]:
-        """The ranges of one query tile."""
-        values: Values = dict(self.constants, b=b, h=h)
+    def at(self, b: int, h: int, q_tile: int, **others: int) -> tuple[Range, ...]:
+        """The ranges of one query tile; others: further digits of the grid, by name."""
+        values: Values = dict(self.constants, b=b, h=h, **others)
         values[self.digit] = q_tile
         for let in self.lets:
             values[let.name] = self._evaluate(let, values)
@@ -180,7 +179,7 @@ class LoopRanges:
         """The values as each row of the tile sees them, its position filled in."""
         assert self.rows is not None
         first = self._whole(self.rows.first, values)
-        for p in range(self.block_q):
+        for p in range(self._whole(self.rows.tile, values)):
             own: Values = {n: v[p] if isinstance(v, list) else v for n, v in values.items()}
             yield own | {str(self.rows.index): first + p}
 

@@ -10,6 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from sys import intern
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from attnc.tune.amdgcn import Assembly, kind_of, parse_amdgcn
 from attnc.tune.crosscompile import Launch, capture, compile_launch
 from attnc.tune.mix import LoopMix, name_loops
 from attnc.tune.operands import FIELDS, Operands, call_backward, call_launcher
-from attnc.tune.sass import MachineCode, read_cubin
+from attnc.tune.sass import Instruction, MachineCode, read_cubin
 from attnc.tune.ttir import masked_loads_without_other
 
 FORWARD = "forward"
@@ -43,6 +44,8 @@ class KernelResources:
     loops: tuple[LoopMix, ...]
     is_loop: bool  # whether it was written with one
     findings: tuple[str, ...]  # masked loads without `other`
+    instructions: int = 0
+    bodies: tuple[tuple[Instruction, ...], ...] = ()  # of `loops`; the cost model plays them
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -85,7 +88,11 @@ class KernelResources:
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values."""
-        plain = asdict(self) | {"fits": self.fits, "problems": list(self.problems)}
+        plain = asdict(replace(self, bodies=())) | {
+            "fits": self.fits,
+            "problems": list(self.problems),
+        }
+        del plain["bodies"]
         plain["schedule"] = dict(self.schedule)
         plain["matrix_instructions"] = dict(self.matrix_instructions)
         plain["loops"] = [
@@ -173,10 +180,16 @@ def _measure(
     )
     if target.vendor == "amd":
         assembly = parse_amdgcn(compiled.asm["amdgcn"])
-        kinds = [[kind_of(opcode) for opcode in body] for body in assembly.hot_loops()]
+        loops = assembly.hot_loops()
+        kinds = [[kind_of(opcode) for opcode in body] for body in loops]
+        bodies = tuple(tuple(Instruction(intern(name), False) for name in body) for body in loops)
+        blank = replace(blank, instructions=len(assembly.opcodes), bodies=bodies)
         return _with_code(blank, assembly, kinds)
     code = read_cubin(compiled.asm["cubin"])
-    return _with_code(blank, code, [[one.kind for one in body] for body in code.hot_loops()])
+    loops = code.hot_loops()
+    bodies = tuple(tuple(one.brief() for one in body) for body in loops)
+    blank = replace(blank, instructions=len(code.instructions), bodies=bodies)
+    return _with_code(blank, code, [[one.kind for one in body] for body in loops])
 
 
 def _with_code(

@@ -1,6 +1,10 @@
 """Read NVIDIA machine code: registers, spills and the hot loops of a cubin.
 
-Triton's wheel ships `nvdisasm` and `cuobjdump`; no CUDA toolkit and no GPU is needed.
+Triton's wheel ships `nvdisasm` and `cuobjdump`; no CUDA toolkit and no GPU is needed.  An
+instruction is 128 bits; from bit 105 on stand the control codes with which ptxas tells the hardware
+when it may issue: cycles to stall (4 bits), a hint (1), the barrier that its result sets (3), the
+one that its reading sets (3), the barriers it waits for (6).  Source: Jia et al. 2018,
+arXiv:1804.06826, section 2.1; unchanged up to sm_120.
 """
 
 from __future__ import annotations
@@ -9,11 +13,14 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import intern
 
 _LABEL = re.compile(r"^(\.L_x?_?\d+):")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
+_UPPER_HALF = re.compile(r"^\s+/\* (0x[0-9a-f]{16}) \*/")
+_CONTROL_BIT, _CONTROL_MASK = 41, 0x1FFFF  # in the upper half
 _GUARD = re.compile(r"^@!?U?P[T\d]+\s+")
 _TARGET = re.compile(r"`\((\.L_x?_?\d+)\)")
 _PREDICATE = re.compile(r"\bU?P\d")
@@ -22,6 +29,7 @@ _USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 MATRIX = frozenset(
     "HMMA IMMA DMMA QMMA OMMA HGMMA IGMMA QGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA".split()
 )
+_TELLING = frozenset("HGMMA QGMMA WARPGROUP DEPBAR".split())  # cost depends on the operands
 _OPCODES = {
     "fma": "FFMA FMUL FADD FFMA2 FMUL2 FADD2 HFMA2 HADD2 HMUL2 DFMA DMUL DADD FSWZADD",
     "max": "FMNMX FMNMX3 HMNMX2 IMNMX VIMNMX VIMNMX3 VIADDMNMX UIMNMX UVIMNMX",
@@ -49,6 +57,22 @@ class Instruction:
 
     text: str  # without its guard
     guarded: bool
+    control: int = 0x7E1  # its control codes; here: stall a cycle, set and wait for nothing
+
+    @property
+    def stall(self) -> int:
+        """Cycles before the warp's next instruction, at least 1."""
+        return max(1, self.control & 15)
+
+    @property
+    def sets(self) -> tuple[int, int]:
+        """The barriers, 0 to 5, set by its result and by its having read; 7 for none."""
+        return self.control >> 5 & 7, self.control >> 8 & 7
+
+    @property
+    def waits_for(self) -> tuple[int, ...]:
+        """The barriers it waits for."""
+        return tuple(number for number in range(6) if self.control >> 11 + number & 1)
 
     @property
     def conditional(self) -> bool:
@@ -64,6 +88,12 @@ class Instruction:
     def opcode(self) -> str:
         """The opcode: HMMA."""
         return self.operation.split(".")[0]
+
+    def brief(self) -> Instruction:
+        """The same without operands that say nothing of its cost, so that many are small."""
+        if self.opcode in _TELLING:
+            return self
+        return replace(self, text=intern(self.operation))
 
     @property
     def kind(self) -> str:
@@ -148,7 +178,7 @@ def read_cubin(cubin: bytes) -> MachineCode:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        listing = _run("nvdisasm", "-c", str(path))
+        listing = _run("nvdisasm", "-c", "-hex", str(path))
         usage = _run("cuobjdump", "-res-usage", str(path))
     found = _USAGE.search(usage)
     return parse_sass(listing, int(found[1]) if found else 0)
@@ -164,6 +194,9 @@ def parse_sass(listing: str, registers: int = 0) -> MachineCode:
         elif found := _INSTRUCTION.match(line):
             text = _GUARD.sub("", found[1])
             instructions.append(Instruction(text, guarded=text != found[1]))
+        elif instructions and (half := _UPPER_HALF.match(line)):
+            control = int(half[1], 16) >> _CONTROL_BIT & _CONTROL_MASK
+            instructions[-1] = replace(instructions[-1], control=control)
     return MachineCode(tuple(instructions), labels, registers)
 
 
