@@ -40,7 +40,7 @@ COMMANDS = (
     Command("verify", "verify_specs", "prove and measure kernels; write a certificate"),
     Command("explain", "explain_spec", "formulas, plan, tile ranges, cost, memory"),
     Command("show", "show_spec", "the program after each pass; a picture of the mask"),
-    Command("tune", "tune_spec", "not built yet"),
+    Command("tune", "tune_spec", "choose schedules for a GPU, here or not"),
     Command("schema", "print_schema", "the JSON Schema of a spec, for editors"),
     Command("list", "list_things", "building blocks, specs, targets, devices"),
     Command("new", "new_spec", "write a commented starter spec"),
@@ -130,12 +130,27 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tune(parser: argparse.ArgumentParser) -> None:
-    """Accept what the tuner will take, so that it is refused by name, and show none of it."""
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    for option in ("--set", "--target"):
-        parser.add_argument(option, help=argparse.SUPPRESS)
-    for option in ("--bake", "--json"):
-        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
+    _add_spec(parser)
+    _add_set(parser)
+    parser.add_argument(
+        "--target", default="", metavar="GPU", help="h200, a100, sm_90 ...; default: the one here"
+    )
+    parser.add_argument(
+        "--dtype", default="", choices=("fp16", "bf16", "fp32"), help="of q, k, v; else the spec's"
+    )
+    parser.add_argument(
+        "--candidates", type=int, default=64, metavar="N", help="schedules to compile, default 64"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60, metavar="S", help="of measuring on a GPU, default 60"
+    )
+    parser.add_argument("--fresh", action="store_true", help="ask again what is known already")
+    parser.add_argument(
+        "--bake", action="store_true", help="write NAME.tuned.json beside the spec, and compile"
+    )
+    _add_output(parser, "where --bake compiles to, default generated/")
+    parser.add_argument("--force", action="store_true", help="--bake overwrites also edited files")
+    _add_json(parser)
 
 
 def _add_schema(parser: argparse.ArgumentParser) -> None:

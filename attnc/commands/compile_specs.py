@@ -12,6 +12,7 @@ from typing import Any
 from attnc.artifact import TITLE, is_as_written, seal_of, unsealed, write_all
 from attnc.commands.inputs import SeveralMistakes, find_specs, read_specs
 from attnc.commands.outputs import CannotWrite, writing
+from attnc.commands.tuned_notes import tuned_note
 from attnc.driver import Compilation, compile_spec
 from attnc.errors import AttncError, UserError
 
@@ -40,7 +41,7 @@ def run(options: Namespace) -> int:
     made = [compile_spec(spec) for spec in specs]
     files = {folder / one.module.filename: one.module.source for one in made}
     if not options.force:
-        _refuse_to_lose(files)
+        refuse_to_lose(files)
     reports = _reports(made, options.target)
     with writing(folder):
         write_all(files)
@@ -49,7 +50,8 @@ def run(options: Namespace) -> int:
         print(json.dumps(_as_json(made, folder, reports, seconds), indent=2))
         return 0
     for one in made:
-        print(f"{one.spec.path} -> {folder / one.module.filename}")
+        note = tuned_note(one)
+        print(f"{one.spec.path} -> {folder / one.module.filename}" + (f" ({note})" if note else ""))
         if options.target:
             print("\n".join(_report_lines(reports[one.spec.name])))
     if len(made) > 1:
@@ -57,7 +59,7 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _refuse_to_lose(files: Mapping[Path, str]) -> None:
+def refuse_to_lose(files: Mapping[Path, str]) -> None:
     """Raise where a file would be replaced that attnc did not write as it stands."""
     errors = [error for path, text in files.items() if (error := _loss(path, text))]
     if errors:
@@ -106,6 +108,7 @@ def _as_json(
                 "file": str(folder / one.module.filename),
                 "certificate": str(folder / f"{one.spec.name}.json"),
                 "bytes": len(one.module.source.encode()),
+                "tuned": tuned_note(one),
                 "targets": [report.as_json() for report in reports.get(one.spec.name, ())],
             }
             for one in made

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from attnc.errors import AttncError, UserError
-from attnc.spec import apply_settings, parse_spec, read_text
+from attnc.spec import apply_settings, parse_spec, read_text, with_tuned
 from attnc.spec.schema import AttentionSpec
 
 SUFFIXES = (".yaml", ".yml")
@@ -94,14 +94,20 @@ def _find(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return [path]
 
 
-def read_specs(paths: Sequence[Path], settings: Sequence[str] = ()) -> list[AttentionSpec]:
-    """Read every spec; gather the mistakes of all of them and raise once."""
+def read_specs(
+    paths: Sequence[Path], settings: Sequence[str] = (), *, tuned: bool = True
+) -> list[AttentionSpec]:
+    """Read every spec; gather the mistakes of all of them and raise once.
+
+    tuned: with the schedules that stand beside it.
+    """
     specs: list[AttentionSpec] = []
     errors: list[AttncError] = []
     for path in paths:
         try:
             text = apply_settings(read_text(path), settings, str(path))
-            specs.append(parse_spec(text, _shown(path)))
+            spec = parse_spec(text, shown(path))
+            specs.append(with_tuned(spec, shown(path)) if tuned else spec)
         except AttncError as error:
             errors.append(error)
     if errors:
@@ -110,17 +116,17 @@ def read_specs(paths: Sequence[Path], settings: Sequence[str] = ()) -> list[Atte
     return specs
 
 
-def _shown(path: Path) -> Path:
+def shown(path: Path) -> Path:
     """Shorten a path inside the working folder: the same text comes out however it was named."""
     absolute, here = path.absolute(), Path.cwd()
     return absolute.relative_to(here) if absolute.is_relative_to(here) else path
 
 
-def read_one(word: str, settings: Sequence[str] = ()) -> AttentionSpec:
+def read_one(word: str, settings: Sequence[str] = (), *, tuned: bool = True) -> AttentionSpec:
     """Read the one spec that a word names."""
     if os.path.isdir(word):  # a Path raises where it may not look
         raise NotASpec(path=word)
-    return read_specs(find_specs([word]), settings)[0]
+    return read_specs(find_specs([word]), settings, tuned=tuned)[0]
 
 
 def read_params(spec: AttentionSpec, words: Sequence[str]) -> dict[str, int | float]:

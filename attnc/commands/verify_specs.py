@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attnc.artifact import refuse_folder, write_all
 from attnc.commands.inputs import SeveralMistakes, Unreadable, find_specs, read_specs
 from attnc.commands.judges import require
+from attnc.commands.meter import Meter
 from attnc.commands.outputs import writing
 from attnc.commands.verify_table import report_lines, summary, verdict
 from attnc.driver import compile_spec
@@ -174,21 +174,3 @@ def _judge(subject: Subject, quiet: bool) -> dict[str, Any]:
 
 def _print(lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
-
-
-class Meter:
-    """Shows on a terminal what verify is at; silent where nobody watches."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.watched = sys.stderr.isatty()
-
-    def __call__(self, what: str) -> None:
-        """Show the step that begins now."""
-        if self.watched:
-            print(f"\r\x1b[K{self.name}: {what}"[:120], end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Leave the line empty."""
-        if self.watched:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

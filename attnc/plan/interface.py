@@ -23,6 +23,7 @@ from attnc.ir.interface import (
 from attnc.plan.buffers import BLOCK_DIMS
 from attnc.plan.row_terms import cleared_cotangents, with_row_terms
 from attnc.plan.schedule import default_schedules, score_bytes
+from attnc.spec.schema import AttentionSpec
 
 
 def interface_of(flow: Dataflow) -> Interface:
@@ -102,23 +103,34 @@ def _shapes(flow: Dataflow) -> dict[str, tuple[str | int, ...]]:
 
 
 def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
-    """The default table, or the schedules that the spec asks for (of a list, the first)."""
+    """The table by rule, where the spec was tuned what was found, and above all what it asks."""
     spec = flow.spec
     kernels = tuple(graph.name for graph in (*flow.kernels, *flow.backward))
     dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
     loaded = score_bytes((spec.score, spec.mask), dtypes)
     rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot, kernels)
-    return tuple(
-        replace(row, schedule=replace(row.schedule, **_asked(spec.schedule, row.kernel)))
-        for row in rows
+    return tuple(replace(row, schedule=_chosen(spec, row)) for row in rows)
+
+
+def _chosen(spec: AttentionSpec, row: ScheduleRow) -> Schedule:
+    tuned = spec.tuned.schedule(row.device, row.element_bytes, row.kernel) if spec.tuned else None
+    usual = tuned or {name: getattr(row.schedule, name) for name in Schedule.__slots__}
+    asked = asked_schedule(spec.schedule, row.kernel)
+    return Schedule(
+        **{
+            name: value if value in asked.get(name, (value,)) else asked[name][0]
+            for name, value in usual.items()
+        }
     )
 
 
-def _asked(schedule: Mapping[str, Any] | None, kernel: str) -> dict[str, int]:
-    """The fields that a spec's schedule sets for a kernel: its own are those of the forward."""
+def asked_schedule(
+    schedule: Mapping[str, Any] | None, kernel: str
+) -> Mapping[str, tuple[int, ...]]:
+    """What a spec's schedule leaves to choose from, by field: its own fields are the forward's."""
     given = (schedule or {}) if kernel == "forward" else (schedule or {}).get(kernel, {})
     return {
-        name: value[0] if isinstance(value, tuple) else value
+        name: value if isinstance(value, tuple) else (value,)
         for name, value in given.items()
         if name in Schedule.__slots__
     }

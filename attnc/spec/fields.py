@@ -26,12 +26,13 @@ def _tunable(values: tuple[int, ...]) -> OneOf:
     return OneOf((one, List(one, least=1, most=16, unique=True)))
 
 
-_TILE = (
-    Field("block_q", _tunable(_POWERS), "query rows of a tile"),
-    Field("block_kv", _tunable(_POWERS), "key rows of a tile"),
-    Field("warps", _tunable((1, 2, 4, 8, 16)), "warps of a program"),
-    Field("stages", _tunable(tuple(range(1, 9))), "software pipeline stages"),
-)
+TILE_VALUES = {
+    "block_q": (_POWERS, "query rows of a tile"),
+    "block_kv": (_POWERS, "key rows of a tile"),
+    "warps": ((1, 2, 4, 8, 16), "warps of a program"),
+    "stages": (tuple(range(1, 9)), "software pipeline stages"),
+}
+_TILE = tuple(Field(name, _tunable(values), doc) for name, (values, doc) in TILE_VALUES.items())
 OTHER_KERNELS = ("forward_keys", "backward_rows", "backward_q", "backward_kv")
 SCHEDULE = Section(
     "schedule",

@@ -6,7 +6,7 @@ scale * (q . k); `mask` is a sympy Boolean; `scale` is free of all that varies b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -48,6 +48,42 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class TunedRow:
+    """A schedule that was chosen for a kernel, a device class and an element size in bytes."""
+
+    target: str
+    element_bytes: int
+    kernel: str
+    schedule: Mapping[str, int]  # block_q, block_kv, warps, stages
+    device: str = ""  # the chip it was chosen for
+    by: str = "hand"  # prediction | measurement | hand
+    microseconds: float = 0.0
+    kernels: str = ""  # SHA-256 of the text it was found for, where it was
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What it is for."""
+        return self.target, self.element_bytes, self.kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What `attnc tune --bake` wrote beside a spec."""
+
+    rows: tuple[TunedRow, ...]
+
+    def schedule(self, target: str, element_bytes: int, kernel: str) -> Mapping[str, int] | None:
+        """What was chosen; the last row counts."""
+        wanted = (target, element_bytes, kernel)
+        return next((row.schedule for row in reversed(self.rows) if row.key == wanted), None)
+
+    def with_rows(self, rows: Iterable[TunedRow]) -> Tuned:
+        """These rows in place of those that are for the same."""
+        new = {row.key: row for row in rows}
+        return Tuned((*(row for row in self.rows if row.key not in new), *new.values()))
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionSpec:
     """An attention variant, checked whole."""
 
@@ -80,6 +116,7 @@ class AttentionSpec:
     text: str  # the source text, or the YAML that says the same as the Python form
     path: str  # shown in errors and in the generated header
     sink: bool = False  # a logit per head joins the softmax as a key with value 0
+    tuned: Tuned | None = None  # where the spec's schedule leaves a choice
     spans: Mapping[str, Span] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )

@@ -9,7 +9,6 @@ every tile shape that the launcher accepts (proofs.EVERY_SHAPE).
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from attnc.artifact import write_all
 from attnc.verify.report import Report
-from attnc.verify.source_parts import part_of
+from attnc.verify.source_parts import kernels_hash, part_of, sha256, without_schedules
 
 FORMAT = 1
 ERRORS = {"within": "at most 1", "failed": "above 1", "undecided": "unknown"}  # over their limits
@@ -33,7 +32,7 @@ def certificate(report: Report) -> dict[str, Any]:
         "verified": report.ok and not report.edited,
         "edited": report.edited,
         "spec_sha256": sha256(report.spec_text),
-        "source_sha256": sha256(without_schedules(report.source)),
+        "source_sha256": kernels_hash(report.source),
         "versions": versions(),
         "obligations": [
             {"name": o.name, "status": o.status, "detail": o.detail, "effort": o.effort}
@@ -67,12 +66,6 @@ def write_certificate(report: Report, path: Path) -> None:
     write_all({path: text + "\n"})
 
 
-def without_schedules(source: str) -> str:
-    """The text without its schedule table."""
-    part = part_of(source, "schedules")
-    return part.left_out() if part else source
-
-
 def same_kernels(one: str, other: str) -> bool:
     """Whether two generated texts differ in nothing but their schedule tables."""
     return without_schedules(one) == without_schedules(other)
@@ -96,11 +89,6 @@ def embedded_path(source: str) -> str | None:
             case _:
                 continue
     return None
-
-
-def sha256(text: str) -> str:
-    """The hash of a text, in hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -41,6 +41,21 @@ def build_call(
     poisoned: NaN in keys that no query sees, in queries that see no key, and (closed_too) in the
     values of closed heads.
     """
+    values = _values(spec, case)
+    clean = Call(replace(spec, layout="bhsd"), values, dict(case.params), case.scale)
+    shared = case.storage == "expanded"
+    poison = _poison(clean, shared=shared, closed_too=closed_too)
+    for name in "qkv":
+        values[name] = values[name].masked_fill(poison[name], torch.nan if poisoned else 0.5)
+    return _stored(spec, case, values, device)
+
+
+def long_call(spec: AttentionSpec, case: Case, device: str) -> Call:
+    """A call without NaN in what is hidden: no dense visibility is made, so that it may be long."""
+    return _stored(spec, case, _values(spec, case), device)
+
+
+def _values(spec: AttentionSpec, case: Case) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(case.seed)
     sizes = _sizes(spec, case)
     values = {tensor.name: _declared(tensor, sizes, case, draw) for tensor in spec.tensors}
@@ -50,12 +65,10 @@ def build_call(
         values["sink"] = torch.randn(sizes["heads"], generator=draw)
         if case.twist == "absent sink":
             values["sink"][::2] = -torch.inf
-    values |= _query_key_value(spec, case, sizes, draw)
-    clean = Call(replace(spec, layout="bhsd"), values, dict(case.params), case.scale)
-    shared = case.storage == "expanded"
-    poison = _poison(clean, shared=shared, closed_too=closed_too)
-    for name in "qkv":
-        values[name] = values[name].masked_fill(poison[name], torch.nan if poisoned else 0.5)
+    return values | _query_key_value(spec, case, sizes, draw)
+
+
+def _stored(spec: AttentionSpec, case: Case, values: Mapping[str, Tensor], device: str) -> Call:
     stored = {}
     for name, tensor in values.items():
         view = on_device(store(tensor, case.storage, name), device)

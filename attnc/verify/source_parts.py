@@ -7,6 +7,7 @@ hold such a line nor a comment inside of code is one.
 from __future__ import annotations
 
 import ast
+import hashlib
 from dataclasses import dataclass
 
 
@@ -45,6 +46,22 @@ def part_of(source: str, name: str) -> Part | None:
     end = f"# --- end of {name}"
     last = next((n for n in free if first is not None and n > first and lines[n] == end), None)
     return None if first is None or last is None else Part(lines, first, last)
+
+
+def without_schedules(source: str) -> str:
+    """The text without its schedule table."""
+    part = part_of(source, "schedules")
+    return part.left_out() if part else source
+
+
+def kernels_hash(source: str) -> str:
+    """The hash of a text without its schedule table, which tuning changes."""
+    return sha256(without_schedules(source))
+
+
+def sha256(text: str) -> str:
+    """The hash of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _first_line(node: ast.stmt) -> int:

@@ -1,0 +1,69 @@
+"""Search schedules for a device that need not be here: compile, read and predict them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from attnc.targets import Target
+from attnc.tune.choose import Candidate
+from attnc.tune.parallel import Attempt, Source, compile_all
+from attnc.tune.predict import Prediction
+from attnc.tune.resources import KernelResources
+from attnc.tune.space import KernelShape, candidates
+
+Progress = Callable[[str], None]
+Predict = Callable[[KernelResources], Prediction]
+
+
+def search(
+    source: Source,
+    shapes: Sequence[KernelShape],
+    target: Target,
+    predict: Predict,
+    *,
+    element_bytes: int,
+    most: int,
+    workers: int,
+    progress: Progress,
+) -> tuple[Candidate, ...]:
+    """Compile and judge schedules of every kernel; at most `most` of all kernels together."""
+    choices = {shape.name: candidates(shape, target, element_bytes, most) for shape in shapes}
+    wanted = list(islice(_in_turn(choices), most))
+    found: list[Candidate] = []
+    for attempt in compile_all(source, wanted, workers):
+        found.append(judged(attempt, source.element, predict))
+        progress(f"{len(found)} of {len(wanted)} schedules compiled")
+    return tuple(sorted(found, key=lambda one: (one.kernel, one.schedule)))
+
+
+def judged(attempt: Attempt, element: str, predict: Predict) -> Candidate:
+    """What is known of a schedule once it is compiled."""
+    blank = Candidate(attempt.kernel, attempt.schedule)
+    code = attempt.resources
+    if code is None:
+        return replace(blank, problem=attempt.problem)
+    known = replace(
+        blank,
+        registers=code.registers,
+        spills=code.spills,
+        loop_spills=sum(loop.count("spill") for loop in code.loops),
+        shared_bytes=code.shared_bytes,
+    )
+    if code.problems:
+        return replace(known, problem="; ".join(code.problems))
+    if code.is_loop and element != "fp32" and not code.matrix_instructions:
+        return replace(known, problem="no matrix instructions: its products run on the FP32 units")
+    cost = predict(code)
+    return replace(known, predicted=cost.seconds, limited_by=cost.limited_by, blocks=cost.blocks)
+
+
+def _in_turn(
+    choices: Mapping[str, Sequence[Mapping[str, int]]],
+) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """One schedule of each kernel in turn, nearest first."""
+    for turn in range(max(map(len, choices.values()))):
+        for name, schedules in choices.items():
+            if turn < len(schedules):
+                yield name, schedules[turn]

@@ -1,0 +1,107 @@
+"""The schedules worth compiling: the neighbours of the one that the rule chose, nearest first.
+
+The rule knows a kernel's shape and a device's limits roughly; what it cannot know (registers, what
+overlaps what) is decided within a step or two of it.  So a candidate's distance is the number of
+doublings and halvings between the two, and the search compiles outwards until its budget is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from attnc.targets import Target
+
+CHOICES: Mapping[str, tuple[int, ...]] = {
+    "block_q": (16, 32, 64, 128, 256),
+    "block_kv": (16, 32, 64, 128, 256),
+    "warps": (1, 2, 4, 8, 16),
+    "stages": (1, 2, 3, 4),
+}
+ROOM = 1.25  # the compiler may hold this much more than registers_per_thread, by our count
+LEAST_SCORES = 16  # of a thread: fewer, and its lanes repeat each other's work
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShape:
+    """What the search knows of a kernel.
+
+    fields: what a schedule decides for it.  usual: the rule's schedule.  asked: what the spec
+    leaves to choose from.  held, walked: which tile it keeps and which its loop steps through
+    (block_q or block_kv).  features: how many features of each it reads.  summed: features that it
+    sums for each row held.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    usual: Mapping[str, int]
+    asked: Mapping[str, tuple[int, ...]]
+    held: str
+    walked: str
+    features: int
+    summed: int
+
+
+def candidates(
+    kernel: KernelShape, target: Target, element_bytes: int, most: int
+) -> tuple[dict[str, int], ...]:
+    """Schedules to compile, the rule's own first; at most `most`."""
+    plausible = [
+        schedule
+        for schedule in _all(kernel)
+        if _is_plausible(kernel, target, element_bytes, schedule)
+    ]
+    usual = _nearest_asked(kernel)
+    others = [schedule for schedule in plausible if schedule != usual]
+    others.sort(
+        key=lambda schedule: (
+            distance(schedule, usual),
+            -schedule["block_q"],
+            -schedule["block_kv"],
+        )
+    )
+    return (usual, *others)[:most]
+
+
+def distance(schedule: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """Doublings and halvings from one schedule to another; a stage counts as one."""
+    steps = (abs(math.log2(schedule[name] / other[name])) for name in other if name != "stages")
+    return sum(steps) + abs(schedule["stages"] - other["stages"])
+
+
+def _all(kernel: KernelShape) -> Iterator[dict[str, int]]:
+    values = [
+        kernel.asked.get(name, CHOICES[name] if name in kernel.fields else (usual,))
+        for name, usual in kernel.usual.items()
+    ]
+    for chosen in product(*values):
+        yield dict(zip(kernel.usual, chosen, strict=True))
+
+
+def _nearest_asked(kernel: KernelShape) -> dict[str, int]:
+    """The rule's schedule, and where the spec does not allow it the first that it does."""
+    return {
+        name: usual if usual in kernel.asked.get(name, (usual,)) else kernel.asked[name][0]
+        for name, usual in kernel.usual.items()
+    }
+
+
+def _is_plausible(
+    kernel: KernelShape, target: Target, element_bytes: int, schedule: Mapping[str, int]
+) -> bool:
+    """Whether the tiles fit registers and shared memory by the least they can need."""
+    if schedule["warps"] > target.max_warps:
+        return False
+    threads = schedule["warps"] * target.warp_size
+    held, walked = schedule[kernel.held], schedule[kernel.walked]
+    if kernel.walked not in kernel.fields:  # no tile of scores
+        return held * kernel.features >= threads
+    in_flight = max(1, schedule["stages"] - 1) * walked * kernel.features * element_bytes
+    values = held * (kernel.summed + walked) / threads
+    return (
+        held * walked >= LEAST_SCORES * threads
+        and in_flight <= target.shared_bytes
+        and values <= ROOM * target.registers_per_thread
+    )

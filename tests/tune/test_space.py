@@ -1,0 +1,77 @@
+"""Which schedules are worth compiling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnc.targets import SUPPORTED, find_target
+from attnc.tune.space import CHOICES, KernelShape, candidates, distance
+
+FORWARD = KernelShape(
+    name="forward",
+    fields=("block_q", "block_kv", "warps", "stages"),
+    usual={"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
+    asked={},
+    held="block_q",
+    walked="block_kv",
+    features=256,
+    summed=128,
+)
+ROWS = replace(
+    FORWARD,
+    fields=("block_q", "warps"),
+    usual={"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
+    features=128,
+    summed=0,
+)
+
+
+def test_the_rules_own_schedule_comes_first_and_its_neighbours_follow() -> None:
+    found = candidates(FORWARD, find_target("sm_90"), 2, 64)
+    assert found[0] == FORWARD.usual
+    steps = [distance(one, FORWARD.usual) for one in found]
+    assert steps == sorted(steps)
+    assert {"block_q": 128, "block_kv": 128, "warps": 8, "stages": 2} in found
+    assert len({tuple(one.items()) for one in found}) == len(found)
+
+
+@pytest.mark.parametrize("target", SUPPORTED, ids=lambda target: target.name)
+@pytest.mark.parametrize("element_bytes", [2, 4])
+def test_every_target_has_candidates(target: object, element_bytes: int) -> None:
+    for shape in (FORWARD, ROWS):
+        assert len(candidates(shape, target, element_bytes, 64)) > 3  # pyright: ignore
+
+
+def test_what_a_kernel_does_not_use_stays_as_it_is() -> None:
+    found = candidates(ROWS, find_target("sm_90"), 2, 64)
+    assert {(one["block_kv"], one["stages"]) for one in found} == {(64, 1)}
+    assert len({one["block_q"] for one in found}) > 1
+
+
+def test_what_the_spec_fixes_stays_and_what_it_lists_is_tried() -> None:
+    asked = replace(FORWARD, asked={"block_q": (64,), "stages": (2, 4)})
+    found = candidates(asked, find_target("sm_90"), 2, 64)
+    assert found[0] == {"block_q": 64, "block_kv": 64, "warps": 8, "stages": 2}
+    assert {one["block_q"] for one in found} == {64}
+    assert {one["stages"] for one in found} == {2, 4}
+
+
+def test_more_warps_than_a_block_may_have_are_not_tried() -> None:
+    found = candidates(FORWARD, replace(find_target("gfx942"), max_warps=4), 2, 500)
+    assert max(one["warps"] for one in found[1:]) == 4
+
+
+@given(
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
+)
+def test_distance_is_one(a: dict[str, int], b: dict[str, int], c: dict[str, int]) -> None:
+    assert distance(a, a) == 0
+    assert distance(a, b) == distance(b, a)
+    assert distance(a, c) <= distance(a, b) + distance(b, c)
+    assert (distance(a, b) == 0) == (a == b)
