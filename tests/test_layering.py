@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "codegen": {"ir"},
     "runtime": set(),
     "verify": {"spec", "ir", "runtime"},
-    "tune": {"runtime", "verify"},
+    "tune": {"spec", "runtime", "verify"},
     "explain": {"spec", "graph", "ir"},
 }
 ALL = set(MAY_IMPORT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from sympy import Symbol
+from sympy import Basic, Symbol
 
 from attnc.explain.report import schedule_for
 from attnc.ir.nodes import BLOCK_KV, BLOCK_Q, Kernel, Loop, Program, Start
@@ -13,7 +13,7 @@ from attnc.plan.interface import asked_schedule
 from attnc.spec.schema import AttentionSpec
 from attnc.tune.space import KernelShape
 
-FIELD = {BLOCK_Q: "block_q", BLOCK_KV: "block_kv"}
+FIELD: dict[Basic, str] = {BLOCK_Q: "block_q", BLOCK_KV: "block_kv"}
 
 
 def kernel_shapes(spec: AttentionSpec, program: Program, target: str) -> tuple[KernelShape, ...]:

@@ -22,7 +22,6 @@ from attnc.commands.inputs import read_one
 from attnc.commands.judges import require
 from attnc.commands.meter import Meter
 from attnc.commands.outputs import writing
-from attnc.commands.tune_table import tuning_lines
 from attnc.devices import Device, find_device
 from attnc.driver import Compilation, compile_spec
 from attnc.errors import UserError
@@ -47,6 +46,13 @@ class NoDevice(UserError):
     help = "name one that need not be here: --target h200; `attnc list devices` knows them"
 
 
+class BadCount(UserError):
+    """Report a number of things that is none."""
+
+    code = "user/bad-count"
+    message = "{option} must be at least 1, not {value}"
+
+
 class NothingFits(UserError):
     """Report a kernel that no schedule makes run on a device."""
 
@@ -63,17 +69,24 @@ def run(options: Namespace) -> int:
     spec = read_one(options.spec, options.settings, tuned=False)
     before = with_tuned(spec, path).tuned or Tuned(())  # its mistakes, before minutes are spent
     device = find_device(options.target) if options.target else _device_here()
+    if options.candidates < 1:
+        raise BadCount(option="--candidates", value=options.candidates)
     began = time.perf_counter()
     made = compile_spec(replace(spec, dtype=options.dtype or spec.dtype))
     record, place = _record(made, device, options)
     winners = _winners(made, device, record)
-    baked = _bake(path, spec, before, device, winners, options) if options.bake else None
+    baked = None
+    if options.bake:
+        found = _rows(spec, made.spec.dtype, device, winners)
+        baked = _bake(path, replace(spec, tuned=before.with_rows(found)), options)
     seconds = round(time.perf_counter() - began, 1)
     if options.json:
         head = {"spec": spec.path, "device": device.name, "target": device.target}
         head |= {"dtype": made.spec.dtype, "record": str(place), "seconds": seconds}
         print(json.dumps({**head, "baked": baked, **_as_json(winners, record)}, indent=2))
         return 0
+    from attnc.commands.tune_table import tuning_lines
+
     print("\n".join(tuning_lines(made, device, record)))
     print(f"{len(record.candidates)} schedules, {seconds} s; record: {place}")
     for what, file in (baked or {}).items():
@@ -126,20 +139,15 @@ def _winners(made: Compilation, device: Device, record: Record) -> dict[str, Can
     return winners
 
 
-def _bake(
-    path: Path,
-    spec: AttentionSpec,
-    before: Tuned,
-    device: Device,
-    winners: Mapping[str, Candidate],
-    options: Namespace,
-) -> dict[str, str]:
-    """Write the winners beside the spec, and the kernels with them; both or none."""
+def _rows(
+    spec: AttentionSpec, dtype: str, device: Device, winners: Mapping[str, Candidate]
+) -> list[TunedRow]:
+    """The winners as they stand beside the spec."""
     text = kernels_hash(compile_spec(spec).module.source)
-    rows = [
+    return [
         TunedRow(
             target=device.target,
-            element_bytes=BYTES[spec.dtype],
+            element_bytes=BYTES[dtype],
             kernel=name,
             schedule=FrozenMap(dict(best.schedule)),
             device=device.name,
@@ -149,13 +157,17 @@ def _bake(
         )
         for name, best in winners.items()
     ]
-    tuned = before.with_rows(rows)
-    made = compile_spec(replace(spec, tuned=tuned))
-    beside, kernel = tuned_path(path), Path(options.output) / made.module.filename
+
+
+def _bake(path: Path, spec: AttentionSpec, options: Namespace) -> dict[str, str]:
+    """Write the schedules beside the spec, and the kernels with them; both or none."""
+    assert spec.tuned is not None
+    module = compile_spec(spec).module
+    beside, kernel = tuned_path(path), Path(options.output) / module.filename
     if not options.force:
-        refuse_to_lose({kernel: made.module.source})
+        refuse_to_lose({kernel: module.source})
     with writing(beside):
-        write_all({beside: print_tuned(tuned), kernel: made.module.source})
+        write_all({beside: print_tuned(spec.tuned), kernel: module.source})
     return {"schedules": str(beside), "file": str(kernel)}
 
 

@@ -39,6 +39,7 @@ def _kernel_lines(
     if len(others) >= SHOWN:
         yield f"  and {len(others) + 1 - SHOWN} slower ones"
     yield f"  {reason(best, others, usual)}"
+    yield f"  why: {best.why}"
     out = Counter(one.problem for one in with_reasons(candidates) if one.problem)
     for problem, count in out.most_common():
         yield f"  out, {count}: {problem}"

@@ -20,7 +20,7 @@ class Candidate:
 
     Times are in seconds, at the sizes of the record.  problem: why it is out: the target's limits,
     the compiler, or the comparison on the device.  loop_spills: instructions of its hot loops that
-    go to local memory.  blocks: how many share a multiprocessor.
+    go to local memory.  blocks: how many share a multiprocessor.  why: the cost model's words.
     """
 
     kernel: str
@@ -32,6 +32,7 @@ class Candidate:
     blocks: int = 0
     predicted: float = 0.0
     limited_by: str = ""
+    why: str = ""
     measured: float | None = None
     problem: str = ""
 
@@ -72,7 +73,7 @@ def with_reasons(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 def reason(best: Candidate, others: Sequence[Candidate], usual: Schedule) -> str:
     """Why the best is the best, in a sentence."""
     how = "measured" if best.measured is not None else "predicted"
-    head = f"{best.text}: {how} {time_text(best.time)}, limited by {best.limited_by}"
+    head = f"{best.text}: {how} {time_text(best.time)}"
     if best.schedule == usual:
         own = f"{head}; it is the rule's own"
         return f"{own}; the next, {_beaten(others[0], best)}" if others else own

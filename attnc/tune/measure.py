@@ -24,6 +24,7 @@ from attnc.verify.gradient_truth import differentiable
 from attnc.verify.inputs import DTYPES, long_call
 from attnc.verify.numbers import judge
 from attnc.verify.reference import Call
+from attnc.verify.tolerance import Comparison
 from attnc.verify.ways import Way, ask
 
 Schedule = Mapping[str, int]
@@ -89,7 +90,7 @@ class Bench:
         fitting = (case for case in usual if DTYPES[case.dtype].itemsize == size)
         yield from (replace(case, repeated=False) for case in islice(fitting, ENOUGH))
 
-    def _judged(self, kernel: str, case: Case) -> Sequence[object]:
+    def _judged(self, kernel: str, case: Case) -> Sequence[Comparison]:
         if kernel.startswith("backward"):
             return judge_gradients(self.spec, Way(self.module, self.way), case)
         return judge(self.spec, self.module, case, self.way)
@@ -152,6 +153,8 @@ def device_stopwatch(budget: float) -> Stopwatch:
     from triton.testing import do_bench
 
     def seconds(work: Callable[[], object]) -> float:
-        return 1e-3 * do_bench(work, warmup=25, rep=int(1e3 * budget), return_mode="median")
+        milliseconds = do_bench(work, warmup=25, rep=int(1e3 * budget), return_mode="median")
+        assert isinstance(milliseconds, float)
+        return 1e-3 * milliseconds
 
     return seconds

@@ -56,7 +56,9 @@ def judged(attempt: Attempt, element: str, predict: Predict) -> Candidate:
     if code.is_loop and element != "fp32" and not code.matrix_instructions:
         return replace(known, problem="no matrix instructions: its products run on the FP32 units")
     cost = predict(code)
-    return replace(known, predicted=cost.seconds, limited_by=cost.limited_by, blocks=cost.blocks)
+    return replace(
+        known, predicted=cost.seconds, limited_by=cost.limited_by, blocks=cost.blocks, why=cost.text
+    )
 
 
 def _in_turn(

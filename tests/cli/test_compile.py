@@ -87,7 +87,8 @@ def test_a_folder_means_the_specs_in_it(here: Path, capsys: pytest.CaptureFixtur
         (["explain", "good.yaml", "--param", "w=1"], "the spec has no param 'w'"),
         (["explain", "good.yaml", "--param", "w=x"], "the value must be int"),
         (["explain", "."], "is not a spec"),
-        (["tune", "good.yaml"], "attnc tune is not built yet"),
+        (["tune", "good.yaml", "--target", "h20"], "no device is called 'h20'"),
+        (["tune", "good.yaml", "--target", "h200", "--candidates", "0"], "must be at least 1"),
         (["verify", "notes.py"], "has no spec in its header"),
     ],
 )

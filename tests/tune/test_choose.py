@@ -51,11 +51,11 @@ def test_nothing_sound_is_nothing() -> None:
 def test_reasons() -> None:
     usual, better = candidate(128), candidate(64, 0.8e-3)
     assert reason(better, [usual], usual.schedule) == (
-        "64x64, 8 warps, 3 stages: predicted 800.0 us, limited by tensor cores; "
+        "64x64, 8 warps, 3 stages: predicted 800.0 us; "
         "the rule's 128x64, 8 warps, 3 stages, takes 1.25 times as long"
     )
     assert reason(usual, [candidate(64, 1.5e-3)], usual.schedule) == (
-        "128x64, 8 warps, 3 stages: predicted 1.00 ms, limited by tensor cores; "
+        "128x64, 8 warps, 3 stages: predicted 1.00 ms; "
         "it is the rule's own; the next, 64x64, 8 warps, 3 stages, takes 1.50 times as long"
     )
     assert reason(better, [], usual.schedule).endswith(

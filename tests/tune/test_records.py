@@ -16,7 +16,7 @@ SCHEDULE = (("block_q", 128), ("block_kv", 64), ("warps", 8), ("stages", 3))
 RECORD = Record(
     KEY,
     (
-        Candidate("forward", SCHEDULE, 168, 0, 0, 98304, 1, 1e-3, "tensor cores", 1.2e-3),
+        Candidate("forward", SCHEDULE, 168, 0, 0, 98304, 1, 1e-3, "tensor", "", 1.2e-3),
         Candidate("backward_q", SCHEDULE, problem="no block of it fits a multiprocessor"),
     ),
 )
