@@ -114,14 +114,9 @@ def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
 
 def _chosen(spec: AttentionSpec, row: ScheduleRow) -> Schedule:
     tuned = spec.tuned.schedule(row.device, row.element_bytes, row.kernel) if spec.tuned else None
-    usual = tuned or {name: getattr(row.schedule, name) for name in Schedule.__slots__}
     asked = asked_schedule(spec.schedule, row.kernel)
-    return Schedule(
-        **{
-            name: value if value in asked.get(name, (value,)) else asked[name][0]
-            for name, value in usual.items()
-        }
-    )
+    allowed = {n: v for n, v in (tuned or {}).items() if v in asked.get(n, (v,))}
+    return replace(row.schedule, **{n: values[0] for n, values in asked.items()} | allowed)
 
 
 def asked_schedule(
