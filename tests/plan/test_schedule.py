@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnc.driver import lower_spec
 from attnc.ir.interface import Schedule
 from attnc.plan.demand import Demand, pieces
 from attnc.plan.gradient_schedule import gradient_shared_bytes
@@ -20,6 +21,9 @@ from attnc.plan.schedule import (
     shared_bytes,
     tensor_columns,
 )
+from attnc.spec import parse_spec
+from attnc.spec.frozen import FrozenMap
+from attnc.spec.schema import Tuned, TunedRow
 from attnc.symbols import Read, b, h, kv_idx, q_idx, q_pos, score, tensor_symbol
 from attnc.targets import SUPPORTED, find_target
 
@@ -213,3 +217,40 @@ def test_score_bytes_count_reads_over_rows_and_columns() -> None:
     assert score_bytes((relative,), dtypes) == 2
     assert score_bytes((score, documents), dtypes) == 0
     assert score_bytes((dense + relative, dense > 0), dtypes) == 6
+
+
+TUNED = {"block_q": 64, "block_kv": 128, "warps": 4, "stages": 2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("auto", TUNED),
+        ("{block_kv: 32}", TUNED | {"block_kv": 32}),  # what the spec says is said
+        ("{block_kv: [32, 128]}", TUNED),
+        ("{block_kv: [32, 64]}", TUNED | {"block_kv": 32}),  # of a list without it, the first
+        ("{backward_q: {block_q: 16}}", TUNED),
+    ],
+)
+def test_a_tuned_schedule_fills_what_the_spec_leaves_open(
+    asked: str, expected: dict[str, int]
+) -> None:
+    tuned = Tuned((TunedRow("sm_90", 2, "forward", FrozenMap(TUNED)),))
+    spec = parse_spec(f"heads: 8\nhead_dim: 64\nmask: causal\nschedule: {asked}\n")
+    program = lower_spec(replace(spec, tuned=tuned))
+    rows = {
+        (row.device, row.element_bytes, row.kernel): asdict(row.schedule)
+        for row in program.interface.schedules
+    }
+    assert rows["sm_90", 2, "forward"] == expected
+    plain = {
+        (row.device, row.element_bytes, row.kernel): asdict(row.schedule)
+        for row in lower_spec(spec).interface.schedules
+    }
+    assert {key for key in rows if rows[key] != plain[key]} <= {("sm_90", 2, "forward")}
+
+
+def test_untuned_the_first_of_a_list_counts() -> None:
+    spec = parse_spec("heads: 8\nhead_dim: 64\nschedule: {stages: [1, 4], block_q: 32}\n")
+    forward = [row for row in lower_spec(spec).interface.schedules if row.kernel == "forward"]
+    assert {(row.schedule.stages, row.schedule.block_q) for row in forward} == {(1, 32)}
