@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnc.devices import Device
+from attnc.tune.occupancy import QUARTERS
 from attnc.tune.sass import Instruction
 
-QUARTERS = 4
 MEMORY_LATENCY = 600  # cycles from an asynchronous copy to its arrival, out of L2 under load
 L1_PER_CLOCK = 64  # bytes of a multiprocessor
 

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from attnc.devices import Device
 from attnc.tune import pipes, waves
-from attnc.tune.occupancy import Occupancy, occupancy_of
+from attnc.tune.occupancy import QUARTERS, Occupancy, occupancy_of
 from attnc.tune.resources import KernelResources
 from attnc.tune.sass import Instruction
 from attnc.tune.timeline import cycles_per_round
@@ -154,7 +154,7 @@ def loop_cost(
 def _ends(compiled: KernelResources, warps: int, blocks: int) -> float:
     """Cycles of a program before and after its loops."""
     outside = compiled.instructions - sum(map(len, compiled.bodies))
-    return 2 * pipes.MEMORY_LATENCY + outside * blocks * max(1.0, warps / pipes.QUARTERS)
+    return 2 * pipes.MEMORY_LATENCY + outside * blocks * max(1.0, warps / QUARTERS)
 
 
 def _rounds_of(tiles: Sequence[int], rounds: Sequence[float]) -> float:

@@ -121,47 +121,10 @@ def report(
     return _report(source, operands, find_target(target), element, fields, stem, kernel)
 
 
-def schedule_text(schedule: Mapping[str, int]) -> str:
-    """Write a schedule as 128x64, 8 warps, 3 stages."""
-    tile = f"{schedule['block_q']}x{schedule['block_kv']}"
-    counts = ((schedule[what], what) for what in ("warps", "stages"))
-    return ", ".join([tile, *(f"{n} {what if n > 1 else what[:-1]}" for n, what in counts)])
-
-
-@functools.cache
-def _report(
-    source: str,
-    operands: Operands,
-    target: Target,
-    element: str,
-    fields: tuple[tuple[str, int], ...],
-    stem: str,
-    kernel: str,
-) -> tuple[KernelResources, ...]:
-    module = _module(source, stem)
-    launches = capture(module, lambda: _call(module, operands, element, dict(fields), kernel))
-    return tuple(
-        _measure(launch, target, element, fields) for launch in launches if launch.name == kernel
-    )
-
-
-def _call(
-    module: ModuleType, operands: Operands, element: str, schedule: dict[str, int], kernel: str
-) -> None:
-    if kernel == FORWARD:
-        call_launcher(module.launch_forward, operands, element, schedule)
-    else:
-        call_backward(module, operands, element, {kernel: schedule})
-
-
-@functools.cache
-def _module(source: str, stem: str) -> Any:
-    return load_text(source, stem, interpret=False)
-
-
-def _measure(
+def measure(
     launch: Launch, target: Target, element: str, fields: tuple[tuple[str, int], ...]
 ) -> KernelResources:
+    """Compile one launch and read what it takes; fields: its schedule."""
     compiled = compile_launch(launch, target)
     blank = KernelResources(
         kernel=launch.name,
@@ -191,6 +154,44 @@ def _measure(
     bodies = tuple(tuple(one.brief() for one in body) for body in loops)
     blank = replace(blank, instructions=len(code.instructions), bodies=bodies)
     return _with_code(blank, code, [[one.kind for one in body] for body in loops])
+
+
+def schedule_text(schedule: Mapping[str, int]) -> str:
+    """Write a schedule as 128x64, 8 warps, 3 stages."""
+    tile = f"{schedule['block_q']}x{schedule['block_kv']}"
+    counts = ((schedule[what], what) for what in ("warps", "stages"))
+    return ", ".join([tile, *(f"{n} {what if n > 1 else what[:-1]}" for n, what in counts)])
+
+
+@functools.cache
+def _report(
+    source: str,
+    operands: Operands,
+    target: Target,
+    element: str,
+    fields: tuple[tuple[str, int], ...],
+    stem: str,
+    kernel: str,
+) -> tuple[KernelResources, ...]:
+    module = _module(source, stem)
+    launches = capture(module, lambda: _call(module, operands, element, dict(fields), kernel))
+    return tuple(
+        measure(launch, target, element, fields) for launch in launches if launch.name == kernel
+    )
+
+
+def _call(
+    module: ModuleType, operands: Operands, element: str, schedule: dict[str, int], kernel: str
+) -> None:
+    if kernel == FORWARD:
+        call_launcher(module.launch_forward, operands, element, schedule)
+    else:
+        call_backward(module, operands, element, {kernel: schedule})
+
+
+@functools.cache
+def _module(source: str, stem: str) -> Any:
+    return load_text(source, stem, interpret=False)
 
 
 def _with_code(

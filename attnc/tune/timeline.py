@@ -18,7 +18,8 @@ from math import inf
 from statistics import median
 
 from attnc.devices import Device
-from attnc.tune.pipes import MEMORY_LATENCY, QUARTERS, cost_of
+from attnc.tune.occupancy import QUARTERS
+from attnc.tune.pipes import MEMORY_LATENCY, cost_of
 from attnc.tune.sass import Instruction
 
 LAPS = 8  # iterations played, the first two of which fill the pipes
