@@ -139,7 +139,7 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
         "--dtype", default="", choices=("fp16", "bf16", "fp32"), help="of q, k, v; else the spec's"
     )
     parser.add_argument(
-        "--candidates", type=int, default=64, metavar="N", help="schedules to compile, default 64"
+        "--candidates", type=int, default=48, metavar="N", help="schedules to compile, default 48"
     )
     parser.add_argument(
         "--seconds", type=float, default=60, metavar="S", help="of measuring on a GPU, default 60"
