@@ -11,12 +11,14 @@ full blocks); `masked`: the others.
 from __future__ import annotations
 
 import argparse
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 import triton
@@ -104,6 +106,18 @@ def main() -> None:
     lines = page(rows)
     print("\n".join(lines))
     options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = json.dumps(plain(rows), indent=1) + "\n"
+    options.output.with_suffix(".json").write_text(text, encoding="utf-8")
+
+
+def plain(rows: Sequence[tuple[Variant, str, Mapping[str, Side]]]) -> list[dict[str, Any]]:
+    """The table for a program: a row for each kernel."""
+    return [
+        {"variant": variant.name, "head_dim": variant.head_dim, "target": target, "kernel": name}
+        | asdict(one)
+        for variant, target, sides in rows
+        for name, one in sides.items()
+    ]
 
 
 def measured(number: int, target: str) -> dict[str, Side]:
