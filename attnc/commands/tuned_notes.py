@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from attnc.driver import Compilation
-from attnc.verify.source_parts import kernels_hash
 
 
 def tuned_note(made: Compilation) -> str:
@@ -15,6 +14,8 @@ def tuned_note(made: Compilation) -> str:
     tuned = made.spec.tuned
     if tuned is None:
         return ""
+    from attnc.verify.source_parts import kernels_hash
+
     names = {kernel.name for kernel in made.program.kernels}
     strange = sorted({row.kernel for row in tuned.rows} - names)
     text = kernels_hash(made.module.source)

@@ -23,7 +23,6 @@ from attnc.ir.interface import (
 from attnc.plan.buffers import BLOCK_DIMS
 from attnc.plan.row_terms import cleared_cotangents, with_row_terms
 from attnc.plan.schedule import default_schedules, score_bytes
-from attnc.spec.schema import AttentionSpec
 
 
 def interface_of(flow: Dataflow) -> Interface:
@@ -109,10 +108,11 @@ def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
     dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
     loaded = score_bytes((spec.score, spec.mask), dtypes)
     rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot, kernels)
-    return tuple(replace(row, schedule=_chosen(spec, row)) for row in rows)
+    return tuple(replace(row, schedule=_chosen(flow, row)) for row in rows)
 
 
-def _chosen(spec: AttentionSpec, row: ScheduleRow) -> Schedule:
+def _chosen(flow: Dataflow, row: ScheduleRow) -> Schedule:
+    spec = flow.spec
     tuned = spec.tuned.schedule(row.device, row.element_bytes, row.kernel) if spec.tuned else None
     asked = asked_schedule(spec.schedule, row.kernel)
     allowed = {n: v for n, v in (tuned or {}).items() if v in asked.get(n, (v,))}

@@ -126,9 +126,9 @@ def test_mistakes_in_the_file_beside_the_spec_come_before_the_work(
 
 
 def test_where_nothing_fits_it_says_so(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small.write_text(SMALL.replace("16", "256"))
-    asked = ["--set", "schedule.block_q=256", "--set", "schedule.block_kv=256"]
-    asked += ["--set", "schedule.warps=4", "--set", "schedule.stages=4"]
+    small.write_text(SMALL.replace("16", "128"))
+    asked = ["--set", "schedule.block_q=64", "--set", "schedule.block_kv=64"]
+    asked += ["--set", "schedule.warps=4", "--set", "schedule.stages=8"]
     assert main(["tune", "small.yaml", "--target", "a100", *asked, "--candidates", "1"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("user/nothing-fits no schedule of forward that was tried runs on a100: ")

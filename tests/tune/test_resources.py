@@ -9,7 +9,7 @@ from attnc.spec import parse_spec
 from attnc.targets import RefusedTarget, UnknownTarget, find_target
 from attnc.tune.fit import ScheduleDoesNotFit, checked_report, largest_that_fits
 from attnc.tune.operands import operands_of
-from attnc.tune.resources import KernelResources, report
+from attnc.tune.resources import KernelResources, report, schedule_text
 from attnc.tune.tables import COLUMNS, MIX_COLUMNS, mix_table, resource_table
 from tests.tune.conftest import operands
 
@@ -70,7 +70,7 @@ def test_a_schedule_that_does_not_fit_names_one_that_does(source: str) -> None:
     assert str(caught.value) == (
         "user/schedule-does-not-fit forward at 128x128, 8 warps, 3 stages in fp16 does not fit "
         f"sm_86: {too_much.shared_bytes} bytes of shared memory, limit 101376\n"
-        f"  help: this fits: {best['block_q']}x{best['block_kv']}, 8 warps, {best['stages']} stages"
+        f"  help: this fits: {schedule_text(best)}"
     )
     assert too_much.shared_bytes > 101376
 

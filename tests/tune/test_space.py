@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attnc.targets import SUPPORTED, find_target
@@ -65,6 +65,7 @@ def test_more_warps_than_a_block_may_have_are_not_tried() -> None:
     assert max(one["warps"] for one in found[1:]) == 4
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
