@@ -50,7 +50,8 @@ class Candidate:
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Those that may win, best first.
 
-    The measured ones come before the others: a prediction is no better than a second's notice.
+    The measured ones come before the others.  Of two that take as long, the one that was nearer to
+    the rule's stays ahead.
     """
     sound = [one for one in candidates if not one.problem]
     least = min((one.loop_spills for one in sound), default=0)
@@ -63,7 +64,7 @@ def with_reasons(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     sound = [one for one in candidates if not one.problem]
     least = min((one.loop_spills for one in sound), default=0)
     return tuple(
-        replace(one, problem=f"{one.loop_spills} spills in its loops, others have {least}")
+        replace(one, problem=f"spills in its loops, more than {least}")
         if not one.problem and one.loop_spills > least
         else one
         for one in candidates

@@ -28,14 +28,18 @@ def search(
     workers: int,
     progress: Progress,
 ) -> tuple[Candidate, ...]:
-    """Compile and judge schedules of every kernel; at most `most` of all kernels together."""
+    """Compile and judge schedules of every kernel; at most `most` of all kernels together.
+
+    Returns: the rule's own of each kernel first, then its neighbours, nearest first.
+    """
     choices = {shape.name: candidates(shape, target, element_bytes, most) for shape in shapes}
     wanted = list(islice(_in_turn(choices), most))
     found: list[Candidate] = []
     for attempt in compile_all(source, wanted, workers):
         found.append(judged(attempt, source.element, predict))
         progress(f"{len(found)} of {len(wanted)} schedules compiled")
-    return tuple(sorted(found, key=lambda one: (one.kernel, one.schedule)))
+    order = [(name, tuple(schedule.items())) for name, schedule in wanted]
+    return tuple(sorted(found, key=lambda one: order.index((one.kernel, one.schedule))))
 
 
 def judged(attempt: Attempt, element: str, predict: Predict) -> Candidate:
