@@ -107,7 +107,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_pair"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 2, "backward_pair"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 64, "block_kv": 32, "warps": 8, "stages": 2},
@@ -156,7 +156,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_pair"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 8846b8afe8b4a2c243ea2697e01550afbda46e26690cd6c30c9f40952cc1b6e9
+# sha256 of this file without this line: 787557a1135077d9c6fc89a480d7fdfbda828c8c6b6c6958067473b23769db61
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

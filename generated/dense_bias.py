@@ -112,7 +112,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_bias"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 2, "backward_bias"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 64, "block_kv": 32, "warps": 8, "stages": 2},
@@ -161,7 +161,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_bias"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 9300bf8b9aced0fbfccae99e6cddc993be253f288aebca14a2843a7323306d4e
+# sha256 of this file without this line: d540b357e21e8e7271965b21d15bba353f4bf55653763e81210435ab4f2853b7
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

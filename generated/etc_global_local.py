@@ -129,7 +129,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
@@ -168,7 +168,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: e454365e32815bd491fbcf63b1ebd8f21a6594b8ac49fd809fa251c535c24f1a
+# sha256 of this file without this line: c839b662444a1e2620d195cd2d4b6d408e8d247cac13116d03666aea49e095ad
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

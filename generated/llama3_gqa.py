@@ -99,7 +99,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 16, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
     ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
@@ -138,7 +138,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 22b4bf03f6b6d0cb4c5223cf5a6a593f888cb58be0950eaeb8c8bc821646b4d4
+# sha256 of this file without this line: 7fb97cc8f68dbcf13615f79f6a3ca9c785804318c4e1d262da3911a497cf5bb9
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

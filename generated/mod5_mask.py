@@ -93,7 +93,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
@@ -132,7 +132,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: e27b3d20abb43d25ee0c5dbcdc51c58cfd2d15cabe060d18dde952d085fc1644
+# sha256 of this file without this line: c6961b01cf9c8119a3052918ef5ff822f124557f7464e386560c16518381f0b3
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

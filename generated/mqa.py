@@ -99,7 +99,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
     ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
@@ -138,7 +138,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: a8993b0c770b19e9368336c6ba768968dc0a5864b1341499986ea9fe58448aae
+# sha256 of this file without this line: f0ec0878a9a5f0be96c0755b6a3ec6ee195531ef9e00d490af6e1244e47821a9
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

@@ -99,7 +99,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_kv"): {"block_q": 16, "block_kv": 16, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
     ("sm_90", 4, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
@@ -138,7 +138,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 0953be82397c00613d5530c454f55c09bb6b294708a283ada76ac4062c220917
+# sha256 of this file without this line: 4a50fdda570d613550b90141753f0a3aa001470e2e65d82d5cd6bbbcf5c35aad
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

@@ -115,7 +115,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_table"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
     ("sm_90", 2, "backward_table"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 32, "warps": 8, "stages": 2},
@@ -164,7 +164,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: 7aff3be23798ca922bb73094d5c24ada1a7c771ebe8a2202c3062219c0b2dd8c
+# sha256 of this file without this line: 92e3d8ad975baf8724a1653db93808fd4e3a56c372cb4cd60744669a8ca18da4
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

@@ -113,7 +113,7 @@ SCHEDULES = {
     ("sm_89", 4, "backward_keys"): {"block_q": 16, "block_kv": 16, "warps": 8, "stages": 2},
     ("sm_90", 2, "forward"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_rows"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
-    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 2},
+    ("sm_90", 2, "backward_q"): {"block_q": 128, "block_kv": 64, "warps": 8, "stages": 3},
     ("sm_90", 2, "backward_kv"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 2, "backward_keys"): {"block_q": 64, "block_kv": 128, "warps": 8, "stages": 2},
     ("sm_90", 4, "forward"): {"block_q": 32, "block_kv": 16, "warps": 8, "stages": 2},
@@ -162,7 +162,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_keys"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: bc028a654e72cd9830ddf9db9f55465fa7b0d06be3c669a4eed5db4bcebe9c19
+# sha256 of this file without this line: 149602daf7e3323e6c66798d2193af15f9d7d8262f7b326cdbddd572aed061cf
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import

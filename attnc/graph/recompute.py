@@ -28,6 +28,7 @@ from attnc.graph.costs import budget, is_tile, making_price, moving_price, store
 from attnc.graph.operations import Contract, Dataflow, Gather, Input, LogSumExp, is_cotangent
 
 ROUNDS = 40  # of doubling, then of bisection: a price is known to one part in a million
+DEAREST = 1e12  # ps of a byte: whatever can be made again is
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,12 @@ def choose_kept(flow: Dataflow) -> Dataflow:
 
 
 def plan_keeping(flow: Dataflow) -> Plan:
-    """Choose what to keep so that the whole costs least within the limit."""
+    """Choose what to keep so that the whole costs least within the limit.
+
+    Where heads are so narrow that what nothing can make again takes more, that is the limit.
+    """
     problem = _Problem.of(flow)
-    limit = sum(budget(flow).values())
+    limit = max(sum(budget(flow).values()), problem.bytes_of(problem.cut(DEAREST)))
     low, high = 0.0, 0.0
     kept = problem.cut(high)
     while problem.bytes_of(kept) > limit:

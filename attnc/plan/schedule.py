@@ -29,7 +29,7 @@ from attnc.plan.demand import (
     Demand,
     is_bound_by_unrolling,
 )
-from attnc.plan.gradient_schedule import choose_gradient_schedule
+from attnc.plan.gradient_schedule import STAGES, STAGES_OF_QUERIES, choose_gradient_schedule
 from attnc.symbols import Read, kv_idx, q_idx, q_pos
 from attnc.targets import SUPPORTED, Target
 
@@ -84,6 +84,10 @@ def choose_kernel_schedule(kernel: str, target: Target, demand: Demand) -> Sched
         case "backward_kv" | "backward_keys" | "forward_keys":
             held = choose_gradient_schedule(target, demand, sum(demand.qk) + sum(demand.v))
             return replace(held, block_q=held.block_kv, block_kv=held.block_q)
+        case "backward_q":
+            is_half = demand.element_bytes == 2  # float32 products take no wgmma
+            stages = STAGES_OF_QUERIES.get(target.matrix_unit, STAGES) if is_half else STAGES
+            return choose_gradient_schedule(target, demand, sum(demand.qk), stages)
         case _:
             return choose_gradient_schedule(target, demand, sum(demand.qk))
 

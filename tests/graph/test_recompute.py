@@ -95,3 +95,14 @@ def test_a_costly_term_of_rows_is_made_again(where: str) -> None:
     body = f"score: score + {terms}\ntensors: {{u: {{shape: [batch, heads, {length}]}}}}"
     flow = choose_kept(differentiate(flow_of(body if "u[" in body else body.split("\n")[0])))
     assert set(flow.kept) == {"out", "lse"}
+
+
+@pytest.mark.parametrize("head_dim", [1, 2, 3])
+@pytest.mark.parametrize("body", ["head_gate: true\nsink: per_head", "outputs: [lse, entropy]"])
+def test_heads_too_narrow_for_the_limit_keep_the_least_that_is_needed(
+    body: str, head_dim: int
+) -> None:
+    """Found by `make fuzz`: lse and the ungated sum take more than q, k, v and out of 1 feature."""
+    plan = plan_of(f"{LONG}head_dim: {head_dim}\nheads: {{q: 3, kv: 1}}\n{body}")
+    assert {"lse"} <= set(plan.kept) <= {"lse", "ungated", "out", "entropy", "entropy_of_keys"}
+    assert sum(c.size for c in plan.choices if c.kept and c.name != "out") <= plan.limit

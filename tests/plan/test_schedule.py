@@ -141,7 +141,8 @@ def test_the_backward_takes_the_tiles_that_were_measured(
     rows = default_schedules(size, size, kernels=KERNELS)
     found = {r.kernel: r.schedule for r in rows if (r.device, r.element_bytes) == (device, 2)}
     q, kv = found["backward_q"], found["backward_kv"]
-    assert (q.block_q, q.block_kv, q.warps, q.stages) == (*held_q, 2)
+    stages = 3 if device == "sm_90" else 2  # wgmma reads shared memory while it computes
+    assert (q.block_q, q.block_kv, q.warps, q.stages) == (*held_q, stages)
     assert (kv.block_kv, kv.block_q, kv.warps, kv.stages) == (*held_kv, 2)
 
 
