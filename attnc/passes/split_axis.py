@@ -98,7 +98,11 @@ class _Split:
             case Loop():
                 body = tuple(new for let in stmt.body for new in self._let(let))
                 updates = tuple(new for update in stmt.updates for new in self._update(update))
-                return [replace(stmt, body=body, updates=updates)]
+                rounds = stmt.rounds
+                if rounds and len(self.pieces) > 1:
+                    lets = tuple(new for let in rounds.lets for new in self._let(let))
+                    rounds = replace(rounds, lets=lets)
+                return [replace(stmt, body=body, updates=updates, rounds=rounds)]
             case Store() if stmt.value in self.split:
                 return [self._store(stmt, i) for i in range(len(self.pieces))]
             case _:
