@@ -76,7 +76,8 @@ class ValueText:
     def _rounded_product(self, tile: str, kind: str) -> str:
         """A tile to collapse, rounded where the sum's first addition could swallow its product."""
         named = (let.value for let in lets_of(self.kernel.body) if let.name == tile)
-        if kind != "sum" or not any(isinstance(v, Formula) and v.expr.is_Mul for v in named):
+        products = (v for v in named if isinstance(v, Formula) and (v.expr.is_Mul or v.expr.is_Pow))
+        if kind != "sum" or not any(products):
             return tile
         self.text.used.add("rounded")
         return f"rounded({tile})"

@@ -25,6 +25,7 @@ from attnc.commands.outputs import writing
 from attnc.devices import Device, find_device
 from attnc.driver import Compilation, compile_spec
 from attnc.errors import UserError
+from attnc.plan.schedule import TENSOR_BYTES
 from attnc.spec import with_tuned
 from attnc.spec.frozen import FrozenMap
 from attnc.spec.schema import AttentionSpec, Tuned, TunedRow
@@ -34,8 +35,6 @@ from attnc.verify.source_parts import kernels_hash
 if TYPE_CHECKING:
     from attnc.tune.choose import Candidate
     from attnc.tune.records import Record
-
-BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 
 class NoDevice(UserError):
@@ -77,7 +76,7 @@ def run(options: Namespace) -> int:
     winners = _winners(made, device, record)
     baked = None
     if options.bake:
-        found = _rows(spec, made.spec.dtype, device, winners)
+        found = _rows(made, device, winners)
         baked = _bake(path, replace(spec, tuned=before.with_rows(found)), options)
     seconds = round(time.perf_counter() - began, 1)
     if options.json:
@@ -139,15 +138,13 @@ def _winners(made: Compilation, device: Device, record: Record) -> dict[str, Can
     return winners
 
 
-def _rows(
-    spec: AttentionSpec, dtype: str, device: Device, winners: Mapping[str, Candidate]
-) -> list[TunedRow]:
+def _rows(made: Compilation, device: Device, winners: Mapping[str, Candidate]) -> list[TunedRow]:
     """The winners as they stand beside the spec."""
-    text = kernels_hash(compile_spec(spec).module.source)
+    text = kernels_hash(made.module.source)
     return [
         TunedRow(
             target=device.target,
-            element_bytes=BYTES[dtype],
+            element_bytes=TENSOR_BYTES[made.spec.dtype],
             kernel=name,
             schedule=FrozenMap(dict(best.schedule)),
             device=device.name,

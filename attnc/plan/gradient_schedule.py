@@ -45,8 +45,9 @@ GRADIENT_LADDERS = {
     ),
 }  # fmt: skip
 STAGES = (2, 1)
-# wgmma reads a tile from shared memory while it computes: with two, a copy waits for it.  Predicted
-# 1.1 to 1.35 times as fast for an H200 (attnc tune), and no spill in any of specs/.
+# wgmma reads a tile from shared memory while it computes, which keeps one more tile there.  Against
+# two stages tune/predict.py promises an H200 1.01 to 1.40 times the speed in 26 of specs/, and 0.90
+# in t5_bias; none spills.
 STAGES_OF_QUERIES = {"wgmma": (3, 2, 1)}
 ROWS_OF_WARP = 16  # of mma
 FEW_WARPS = 4  # as many as a multiprocessor issues for at once

@@ -53,10 +53,8 @@ def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     The measured ones come before the others.  Of two that take as long, the one that was nearer to
     the rule's stays ahead.
     """
-    sound = [one for one in candidates if not one.problem]
-    least = min((one.loop_spills for one in sound), default=0)
-    calm = [one for one in sound if one.loop_spills == least]
-    return tuple(sorted(calm, key=lambda one: (one.measured is None, one.time)))
+    sound = (one for one in with_reasons(candidates) if not one.problem)
+    return tuple(sorted(sound, key=lambda one: (one.measured is None, one.time)))
 
 
 def with_reasons(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -10,8 +10,9 @@ The model, step by step:
      slots of all multiprocessors, each to the slot that is free first; the last to end is the time.
   4. It is never less than what the tensors need to move once through the device's memory.
 It is optimistic: clocks do not hold under load, and bank conflicts, the tail of a loop's pipeline
-and TMA's latency are left out.  Against measurements of others it is about a quarter too fast on
-Hopper and an eighth on A100; that is much the same for all tiles, and ranking is what it is for.
+and TMA's latency are left out.  A prototype of it promised about a quarter more than others have
+measured on Hopper, and an eighth on A100; this one was held against no GPU yet.  Ranking is what it
+is for.
 Differences under a tenth say nothing.  On AMD, and on Blackwell's tensor memory, it is rough: there
 nothing is played.
 """

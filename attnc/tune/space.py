@@ -28,10 +28,10 @@ LEAST_SCORES = 16  # of a thread: fewer, and its lanes repeat each other's work
 class KernelShape:
     """What the search knows of a kernel.
 
-    fields: what a schedule decides for it.  usual: the rule's schedule.  asked: what the spec
-    leaves to choose from.  held, walked: which tile it keeps and which its loop steps through
-    (block_q or block_kv).  features: how many features of each it reads.  summed: features that it
-    sums for each row held.
+    fields: what a schedule decides for it.  usual: what `compile` chooses, by the rule and the
+    spec.  asked: what the spec leaves to choose from.  held, walked: which tile it keeps and which
+    its loop steps through (block_q or block_kv).  features: how many features of each it reads.
+    summed: features that it sums for each row held.
     """
 
     name: str
@@ -53,7 +53,7 @@ def candidates(
         for schedule in _all(kernel)
         if _is_plausible(kernel, target, element_bytes, schedule)
     ]
-    usual = _nearest_asked(kernel)
+    usual = dict(kernel.usual)
     others = [schedule for schedule in plausible if schedule != usual]
     others.sort(
         key=lambda schedule: (
@@ -78,14 +78,6 @@ def _all(kernel: KernelShape) -> Iterator[dict[str, int]]:
     ]
     for chosen in product(*values):
         yield dict(zip(kernel.usual, chosen, strict=True))
-
-
-def _nearest_asked(kernel: KernelShape) -> dict[str, int]:
-    """The rule's schedule, and where the spec does not allow it the first that it does."""
-    return {
-        name: usual if usual in kernel.asked.get(name, (usual,)) else kernel.asked[name][0]
-        for name, usual in kernel.usual.items()
-    }
 
 
 def _is_plausible(

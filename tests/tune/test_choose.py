@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from attnc.tune.choose import Candidate, ranked, reason, time_text, with_reasons
 
 FIELDS = ("block_q", "block_kv", "warps", "stages")
 
 
-def candidate(block_q: int = 128, predicted: float = 1e-3, **known: object) -> Candidate:
+def candidate(block_q: int = 128, predicted: float = 1e-3, **known: Any) -> Candidate:
     schedule = tuple(zip(FIELDS, (block_q, 64, 8, 3), strict=True))
     made = Candidate("forward", schedule, registers=168, blocks=1, predicted=predicted)
-    return replace(made, limited_by="tensor cores", **known)  # pyright: ignore[reportArgumentType]
+    return replace(made, limited_by="tensor cores", **known)
 
 
 def test_the_fastest_sound_one_wins() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,10 +64,10 @@ def test_a_person_may_edit_it(tmp_path: Path) -> None:
         lambda text: text.replace('"block_q": 128', '"block_q": "x"'),
     ],
 )
-def test_a_damaged_record_is_none(tmp_path: Path, damage: object) -> None:
+def test_a_damaged_record_is_none(tmp_path: Path, damage: Callable[[str], str]) -> None:
     path = record_path(KEY, tmp_path)
     save(RECORD, path)
-    spoilt = damage(path.read_text())  # pyright: ignore
+    spoilt = damage(path.read_text())
     assert spoilt != path.read_text()
     path.write_text(spoilt)
     assert load(KEY, path) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attnc.targets import SUPPORTED, find_target
+from attnc.targets import SUPPORTED, Target, find_target
 from attnc.tune.space import CHOICES, KernelShape, candidates, distance
 
 FORWARD = KernelShape(
@@ -41,9 +41,9 @@ def test_the_rules_own_schedule_comes_first_and_its_neighbours_follow() -> None:
 
 @pytest.mark.parametrize("target", SUPPORTED, ids=lambda target: target.name)
 @pytest.mark.parametrize("element_bytes", [2, 4])
-def test_every_target_has_candidates(target: object, element_bytes: int) -> None:
+def test_every_target_has_candidates(target: Target, element_bytes: int) -> None:
     for shape in (FORWARD, ROWS):
-        assert len(candidates(shape, target, element_bytes, 64)) > 3  # pyright: ignore
+        assert len(candidates(shape, target, element_bytes, 64)) > 3
 
 
 def test_what_a_kernel_does_not_use_stays_as_it_is() -> None:
@@ -53,9 +53,10 @@ def test_what_a_kernel_does_not_use_stays_as_it_is() -> None:
 
 
 def test_what_the_spec_fixes_stays_and_what_it_lists_is_tried() -> None:
-    asked = replace(FORWARD, asked={"block_q": (64,), "stages": (2, 4)})
+    usual = {**FORWARD.usual, "block_q": 64, "stages": 2}
+    asked = replace(FORWARD, usual=usual, asked={"block_q": (64,), "stages": (2, 4)})
     found = candidates(asked, find_target("sm_90"), 2, 64)
-    assert found[0] == {"block_q": 64, "block_kv": 64, "warps": 8, "stages": 2}
+    assert found[0] == usual
     assert {one["block_q"] for one in found} == {64}
     assert {one["stages"] for one in found} == {2, 4}
 
