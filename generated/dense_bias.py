@@ -161,7 +161,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_bias"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: d540b357e21e8e7271965b21d15bba353f4bf55653763e81210435ab4f2853b7
+# sha256 of this file without this line: 7f61b13704af14ba37e7c6e2d3e4c7b1e4a8bada948e2b192bbf03174391807e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -685,11 +685,11 @@ def backward_bias(
     # tiles in which everything is visible
     for b in range(0, batch):
         q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h + tl.cast(q_first, tl.int64) * q_stride_q
-        q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
         live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
-        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h
@@ -712,11 +712,11 @@ def backward_bias(
     # tiles in which something is hidden
     for b in range(0, batch):
         q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h + tl.cast(q_first, tl.int64) * q_stride_q
-        q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
         live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
-        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 32)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         k_base = k_ptr + tl.cast(b, tl.int64) * k_stride_b + tl.cast(h, tl.int64) * k_stride_h

@@ -164,7 +164,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: 92e3d8ad975baf8724a1653db93808fd4e3a56c372cb4cd60744669a8ca18da4
+# sha256 of this file without this line: 348893e97c7564ca5dbf860e764b49eae4803fe302c93ed1e81be6f3dd642a6a
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -728,11 +728,11 @@ def backward_table(
         q_idx = q_first + q_in_tile
         q_pos = q_idx + kv_len - q_len  # position of each query among the keys
         q_base = q_ptr + tl.cast(b, tl.int64) * q_stride_b + tl.cast(h, tl.int64) * q_stride_h + tl.cast(q_first, tl.int64) * q_stride_q
-        q_tile = tl.load(q_base + q_offsets, mask=(d_idx < 64)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        q_tile = tl.load(q_base + q_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         finite_lse_base = finite_lse_ptr + tl.cast(b, tl.int64) * finite_lse_stride_b + tl.cast(h, tl.int64) * finite_lse_stride_h + tl.cast(q_first, tl.int64) * finite_lse_stride_q
         finite_lse = tl.load(finite_lse_base + q_in_tile * finite_lse_stride_q, mask=q_idx < q_len, other=0.0)
         live_grad_out_base = live_grad_out_ptr + tl.cast(b, tl.int64) * live_grad_out_stride_b + tl.cast(h, tl.int64) * live_grad_out_stride_h + tl.cast(q_first, tl.int64) * live_grad_out_stride_q
-        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(e_idx < 64)[None, :] & (q_idx < q_len)[:, None], other=0.0)
+        live_grad_out_tile = tl.load(live_grad_out_base + live_grad_out_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h, tl.int64) * minus_d_lse_stride_h + tl.cast(q_first, tl.int64) * minus_d_lse_stride_q
         minus_d_lse = tl.load(minus_d_lse_base + q_in_tile * minus_d_lse_stride_q, mask=q_idx < q_len, other=0.0)
         q_end = tl.minimum(q_first + BLOCK_Q, q_len)  # one past the tile's last query

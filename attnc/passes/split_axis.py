@@ -99,7 +99,7 @@ class _Split:
                 body = tuple(new for let in stmt.body for new in self._let(let))
                 updates = tuple(new for update in stmt.updates for new in self._update(update))
                 rounds = stmt.rounds
-                if rounds and len(self.pieces) > 1:
+                if rounds is not None:
                     lets = tuple(new for let in rounds.lets for new in self._let(let))
                     rounds = replace(rounds, lets=lets)
                 return [replace(stmt, body=body, updates=updates, rounds=rounds)]
