@@ -62,11 +62,15 @@ class _PairPlan:
         made = [name for name in values if name in lets or name in needed]
         for name in made:
             operation = values[name]
-            if name not in lets and isinstance(operation, Contract) and set(operation.axes) >= TILE:
+            if name in lets:
+                continue
+            if isinstance(operation, Contract) and set(operation.axes) >= TILE:
                 product: Expr = Integer(1)
                 for operand in operation.operands:
                     product *= value_symbol(operand)
                 lets[name] = Let(name, Formula(product), self.tiles.along(name, operation.axes))
+            elif (let := self.tiles.let(name)) is not None:  # a map that had to wait for a sum
+                lets[name] = let
         self.tiles.lets = {name: lets[name] for name in ("q_pos", *made) if name in lets} | lets
 
     def _total(self) -> Reduce:
@@ -76,9 +80,8 @@ class _PairPlan:
         where = And(tiles.in_range(self._where()), own)
         element, note = value_symbol(name), tiles.mask_note()
         onto = DISTANCE_AT if tiles.programs.is_by_distance else None
-        return Reduce(
-            f"{name}_sum", "sum", "k", element, axes, Integer(0), where, note=note, onto=onto
-        )
+        called = f"{name}_total" if f"{name}_sum" in self.flow.values else f"{name}_sum"
+        return Reduce(called, "sum", "k", element, axes, Integer(0), where, note=note, onto=onto)
 
     def _own(self) -> tuple[Boolean, tuple[str, ...]]:
         """Which pairs a program owns, and the axes of its result."""

@@ -71,7 +71,7 @@ class TilePlan:
         self.lets: dict[str, Let] = {}
         self.lets["q_pos"] = self._q_pos()
         for name in flow.values:
-            if (let := self._let(name)) is not None:
+            if (let := self.let(name)) is not None:
                 self.lets[name] = let
                 learn(let, self.ranges)
         named = ((called, let) for key, let in self.lets.items() for called in (key, let.name))
@@ -192,7 +192,7 @@ class TilePlan:
                 found |= set(self.flow.operands(name))
         return frozenset(name for name in found if FEATURE_AXES & set(self.flow.values[name].axes))
 
-    def _let(self, name: str) -> Let | None:
+    def let(self, name: str) -> Let | None:
         """The tile of a value, or None for what the kernel reduces and what is made of that."""
         operation = self.flow.values[name]
         if name in self.results:

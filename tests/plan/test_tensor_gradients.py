@@ -51,6 +51,8 @@ READS = {
     "half distances": ("[kv_heads, 9]", "exp(x[h_kv, abs(kv_idx - q_pos) // 2])"),
     "buckets": ("[heads, 8]", "t5_bias(score, x, max_distance=16)"),
     "relative": ("[heads, 5]", "relative_bias(score, x)"),
+    "a factor outside": ("[q_len, kv_len]", "exp((score + x[q_idx, kv_idx]) / 8)"),
+    "a factor outside, distance": ("[heads, 5]", "exp(relative_bias(score, x) / 8)"),
     "two tables": ("[heads, 5]", "relative_bias(score, x) + x[h, 2] + x[h, kv_idx]"),
 }
 MASKS = ("causal", "window(2, 1) | (kv_idx < 2)", "(q_pos - kv_idx) % 3 == 0", "kv_idx < 4 + b")
