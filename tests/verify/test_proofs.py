@@ -70,11 +70,21 @@ def test_a_right_program_is_proved_at_several_tile_shapes() -> None:
 
 
 QUICK = ("causal_mha", "longformer", "documents_packed", "dense_bias")
+DISTINCT = (  # of the others, each has something that no other has; the rest is for `make fuzz`
+    "alphafold_pair_bias", "dropout_causal", "entropy_regularised", "etc_global_local", "gpt_oss",
+    "head_gates", "llama4_chunked", "mistral_window", "mod5_mask", "per_head_window",
+    "relative_bias", "softcap_bias",
+)  # fmt: skip
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
-COMPILED = [
-    pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
-    for path in SPECS
-]
+
+
+def _mark(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    if name in QUICK:
+        return ()
+    return (pytest.mark.slow,) if name in DISTINCT else (pytest.mark.fuzz,)
+
+
+COMPILED = [pytest.param(path, marks=_mark(path.stem), id=path.stem) for path in SPECS]
 
 
 @pytest.mark.parametrize("path", COMPILED)
