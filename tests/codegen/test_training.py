@@ -168,7 +168,7 @@ def test_sizes_of_nothing_give_zeros(build: Build, sizes: tuple[int, int, int]) 
         assert gradient.shape == operand.shape and not gradient.any(), name
 
 
-def test_functional_gradients_are_those_of_the_dense_form_alone(build: Build) -> None:
+def test_i04_functional_gradients_are_those_of_the_dense_form_alone(build: Build) -> None:
     """PyTorch has no functional transforms for custom operators, and says so."""
     built = build(PLAIN)
     call = call_of(built)
@@ -180,7 +180,7 @@ def test_functional_gradients_are_those_of_the_dense_form_alone(build: Build) ->
     torch.testing.assert_close(mine, right)
 
 
-def test_vmap_maps_what_a_loop_does_without_gradients(build: Build) -> None:
+def test_i04_vmap_maps_what_a_loop_does_without_gradients(build: Build) -> None:
     built = build(PLAIN)
     q, k, v = (torch.randn(3, *shape) for shape in ((1, 2, 6, 16), (1, 1, 7, 16), (1, 1, 7, 16)))
     mapped = torch.vmap(built.module.attention)(q, k, v)

@@ -13,7 +13,7 @@ ALL = (
     "C02 C03 C04 C05 C06 C07 C08 C10 C11 C12 C13 C15 C17 "
     "D02 D03 D04 D05 D06 D07 D08 D09 D10 D12 D13 D15 D16 D17 D18 D19 "
     "E02 E03 E04 E05 E06 F01 F03 F05 F07 F08 L01 L02 L03 L04 L05 "
-    "G02 G03 G05 G08 H02 H03 H09 H10 I01 I03 I07 I09"
+    "G02 G03 G05 G08 H02 H03 H09 H10 I01 I03 I04 I07 I09"
 ).split()
 
 TESTED = {
@@ -45,6 +45,7 @@ TESTED = {
     "H10": "test_calls",
     "I09": "test_calls", "L01": "test_calls", "L02": "test_calls", "L03": "test_calls",
     "L04": "test_calls", "L05": "test_calls", "I01": "../codegen/test_torch_library",
+    "I04": "../codegen/test_training",
 }  # fmt: skip
 
 # Entries that are tested for their forward part only, and what is left for a later issue.
