@@ -56,7 +56,7 @@ def evaluate(expr: Expr, at: dict[Symbol, int]) -> int | None:
     return None if None in parts else int(expr.func(*parts))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(formulas)
 def test_no_value_lies_outside(expr: Expr) -> None:
     low, high = bounds(expr, RANGES)

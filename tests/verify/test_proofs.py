@@ -70,9 +70,10 @@ def test_a_right_program_is_proved_at_several_tile_shapes() -> None:
 
 
 QUICK = ("causal_mha", "longformer", "documents_packed", "dense_bias")
-DISTINCT = (  # of the others, each has something that no other has; the rest is for `make fuzz`
+DISTINCT = (  # one of each kind; what resembles one of them is for `make fuzz`
     "alphafold_pair_bias", "dropout_causal", "entropy_regularised", "etc_global_local", "gpt_oss",
-    "head_gates", "llama4_chunked", "mistral_window", "mod5_mask", "relative_bias",
+    "head_gates", "llama4_chunked", "mistral_window", "mod5_mask", "per_head_window",
+    "relative_bias", "softcap_bias",
 )  # fmt: skip
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
