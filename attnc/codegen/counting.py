@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
-from sympy import Expr, Integer
+from sympy import Basic, Expr, Integer
 
-from attnc.codegen.lines import Line
+from attnc.codegen.lines import Line, renamed
 from attnc.codegen.triton_text import TritonText
-from attnc.ir.nodes import Loop, Piece, Rounds
-from attnc.symbols import value_symbol
+from attnc.ir.nodes import END_STEP, FIRST_STEP, STEP, Loop, Piece, Rounds
+from attnc.symbols import replaced, value_symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a loop that may be skewed numbers its steps."""
+
+    index: str  # tile, or step where it is mapped to a tile
+    start: Expr
+    stop: Expr
+    hop: tuple[Line, ...]
+    printer: TritonText
+
+    def text(self, formula: Basic) -> str:
+        """A formula over the numbers of steps."""
+        index = value_symbol(self.index, "i32")
+        known: dict[Basic, Basic] = {STEP: index, FIRST_STEP: self.start, END_STEP: self.stop}
+        return self.printer.over(replaced(formula, known), ())
+
+    def tile_of(self, step: Expr) -> tuple[Line, ...]:
+        """Say which tile is that of another step, by the name `ahead`."""
+        if not self.hop:
+            return (Line("line", f"ahead = {self.text(step)}"),)
+        names = {"step": "step_ahead", "tile": "ahead"}
+        moved = (replace(line, text=renamed(line.text, names)) for line in self.hop)
+        return (Line("line", f"step_ahead = {self.text(step)}"), *moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +49,7 @@ class Counting:
     head: str
     hop: tuple[Line, ...]
     turn: tuple[Line, ...] = ()
+    steps: Steps | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +68,19 @@ def count_tiles(loop: Loop, text: TritonText) -> Counting:
     count = _one(loop.pieces[0], text) if len(loop.pieces) == 1 else _several(loop.pieces, text)
     if loop.rounds is not None and loop.rounds.joined:
         return _joined(count, loop.rounds, text)
+    if loop.ahead is not None:
+        steps = _steps(loop.pieces, count, text)
+        start = f"{steps.text(loop.ahead.begin)} if SKEW else {count.start}"
+        stop = f"{steps.text(loop.ahead.end)} if SKEW else {count.stop}"
+        return Counting(count.before, _head(count.index, start, stop), count.hop, steps=steps)
     return Counting(count.before, _head(count.index, count.start, count.stop), count.hop)
+
+
+def _steps(pieces: tuple[Piece, ...], count: _Count, text: TritonText) -> Steps:
+    start, stop = pieces[0].start, pieces[0].stop
+    if len(pieces) > 1:
+        start, stop = Integer(0), value_symbol(count.stop, "i32")
+    return Steps(count.index, start, stop, count.hop, text)
 
 
 def _one(piece: Piece, text: TritonText) -> _Count:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
-from attnc.codegen.counting import Counting, count_tiles
+from attnc.codegen.counting import Counting, Steps, count_tiles
 from attnc.codegen.lines import Line, arange, by_words, comment, position, tidy, where_a_tile_stands
+from attnc.codegen.skewed import first_scores, skewed
 from attnc.codegen.value_text import ValueText
 from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Program, Rounds, Start, Stmt, Store
 from attnc.ir.rebuild import reads_of
@@ -17,6 +18,7 @@ from attnc.symbols import names_in
 NUMBERS = ("i32", "f32")
 CONSTANTS = {"sign": ": -1 or 1; 0 where only the device knows it", "switch": ""}
 TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
+SKEW = ("SKEW", "1: the scores of a tile are made during the tile before, in loops without a mask")
 DIGITS = {
     "q_block": "query tile",
     "kv_block": "key tile",
@@ -39,6 +41,7 @@ class KernelView:
     unspecialised: tuple[str, ...]  # scalars whose value must not compile a kernel of its own
     lines: tuple[Line, ...]
     helpers: tuple[str, ...]
+    skews: bool  # a schedule may skew it
     element: str  # a pointer to elements of the dtype of q; empty where it touches none
 
 
@@ -75,6 +78,7 @@ class _View:
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
             lines=tuple(tidy(lines)),
             helpers=helpers,
+            skews=self._skews(),
             element=next(elements, ""),
         )
 
@@ -86,7 +90,17 @@ class _View:
         ]
         used = {str(axis.tile) for axis in self.kernel.axes}
         tiles = [(name, meaning) for name, meaning in TILES if name in used]
-        return (*known, *tiles, ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"))
+        skew = [SKEW] if self._skews() else []
+        return (
+            *known,
+            *tiles,
+            *skew,
+            ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"),
+        )
+
+    def _skews(self) -> bool:
+        loops = (stmt for stmt in self.kernel.body if isinstance(stmt, Loop))
+        return any(loop.ahead is not None for loop in loops)
 
     # ------------------------------------------------------------ where the program instance stands
 
@@ -206,11 +220,13 @@ class _View:
         loads = [let for let in loop.body if isinstance(let.value, Load)]
         setup = [line for let in loads for line in self._setup(let)]
         counting = count_tiles(loop, self.text)
-        body = (*counting.hop, *self._visit(loop))
+        body = (*counting.hop, *self._visit(loop, counting.steps))
         if loop.rounds is None:
             yield from setup
             yield Line("blank")
             yield from comment(loop.note)
+            if loop.ahead is not None:
+                yield first_scores(loop.ahead, self.values)
             yield from (*counting.before, Line("block", counting.head, "", body))
         else:
             yield from self._in_rounds(loop.rounds, loop.note, counting, setup, body)
@@ -247,13 +263,15 @@ class _View:
             if str(axis.first) == let.name and str(axis.index) in self.read:
                 yield position(axis)
 
-    def _visit(self, loop: Loop) -> Iterator[Line]:
+    def _visit(self, loop: Loop, steps: Steps | None) -> Iterator[Line]:
         """What happens to one tile."""
         changed = in_place(loop)
-        body: list[Line] = []
-        for let in changed.body:
-            value = self.values.value(let.value, let.axes, let.dtype)
-            body.append(Line("line", f"{let.name} = {value}", let.note))
+        body = [self._bound(let) for let in changed.body]
         body += [Line("line", f"{update.name} = {update.value}") for update in changed.updates]
-        yield from where_a_tile_stands(self.kernel.axis(loop.axis), body)
-        yield from body
+        axis = self.kernel.axis(loop.axis)
+        yield from where_a_tile_stands(axis, body)
+        yield from body if steps is None else skewed(changed, body, axis, steps)
+
+    def _bound(self, let: Let) -> Line:
+        value = self.values.value(let.value, let.axes, let.dtype)
+        return Line("line", f"{let.name} = {value}", let.note)

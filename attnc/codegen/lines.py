@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from attnc.codegen.addresses import position_name
@@ -39,6 +39,11 @@ def by_words(
         else:
             rest.append(line)
     return using, rest
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """A text with other names in it."""
+    return re.sub(r"\b[a-z_]\w*\b", lambda word: names.get(word[0], word[0]), text)
 
 
 def where_a_tile_stands(axis: Axis, body: list[Line]) -> Iterator[Line]:

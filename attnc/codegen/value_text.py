@@ -70,7 +70,7 @@ class ValueText:
                 along = self.text.names[tile].axes.index(over)
                 return f"pick({tile}, {slot}, {self.kernel.axis(over).tile}, {along})"
             case Fill(content):
-                return f"tl.full({self._shape(axes)}, {self.text.over(content, ())}, tl.float32)"
+                return f"tl.full({self.shape(axes)}, {self.text.over(content, ())}, tl.float32)"
         raise NotImplementedError(f"{type(value).__name__} in a READY kernel")
 
     def _rounded_product(self, tile: str, kind: str) -> str:
@@ -119,8 +119,8 @@ class ValueText:
         if own == axes:
             return text
         if not own:
-            return f"tl.full({self._shape(axes)}, {text}, {TYPES.get(dtype, 'tl.float32')})"
-        return f"tl.broadcast_to({text}, {self._shape(axes)})"
+            return f"tl.full({self.shape(axes)}, {text}, {TYPES.get(dtype, 'tl.float32')})"
+        return f"tl.broadcast_to({text}, {self.shape(axes)})"
 
     def _load(self, load: Load, axes: tuple[str, ...], dtype: str) -> str:
         pointer = self.address(load, axes).pointer
@@ -138,7 +138,8 @@ class ValueText:
         named = (let for let in lets_of(self.kernel.body) if let.name == name)
         return any(let.dtype == "element" for let in named)
 
-    def _shape(self, axes: tuple[str, ...]) -> str:
+    def shape(self, axes: tuple[str, ...]) -> str:
+        """The shape of a tile over these axes."""
         return f"[{', '.join(str(self.kernel.axis(name).tile) for name in axes)}]"
 
 

@@ -121,7 +121,7 @@ def _schedule(schedule: Facts) -> str:
     tile = f"{schedule['block_q']} x {schedule['block_kv']}"
     return (
         f"{schedule['device']}: tiles of {tile}, {schedule['warps']} warps, "
-        f"{schedule['stages']} stages"
+        f"{schedule['stages']} stages" + (", skewed" if schedule.get("skew") else "")
     )
 
 

@@ -52,12 +52,13 @@ class GradientArgument:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a kernel is tiled on a device class."""
+    """How a kernel is tiled on a device class; skew: its products run a tile ahead (ir.Ahead)."""
 
     block_q: int
     block_kv: int
     warps: int
     stages: int
+    skew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

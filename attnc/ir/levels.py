@@ -7,6 +7,7 @@ READY             what is carried is spelled out: starts, updates, dots, collaps
 from __future__ import annotations
 
 from attnc.ir.nodes import (
+    Ahead,
     Collapse,
     Contract,
     Dot,
@@ -32,7 +33,7 @@ _DECLARED = _EVERYWHERE | {Contract, Reduce}
 ALLOWED: dict[Level, frozenset[type[Node]]] = {
     Level.NAIVE: _DECLARED | {Collapse},  # of what a loop has summed
     Level.STREAMED: _DECLARED | {Collapse},  # and a column test: does any row see the key?
-    Level.READY: _EVERYWHERE | {Start, Update, Dot, Collapse, Pick, Fill},
+    Level.READY: _EVERYWHERE | {Start, Update, Ahead, Dot, Collapse, Pick, Fill},
 }
 
 

@@ -5,7 +5,8 @@
     Stmt     = Let | Loop | Start | Store
     Let      = name := Value                          bound once
     Loop     = axis, Piece*, Rounds?, Let*, Reduce*   NAIVE, STREAMED: reductions are declared
-             | axis, Piece*, Rounds?, Let*, Update*   READY: what is carried is spelled out
+             | axis, Piece*, Rounds?, Let*, Update*, Ahead?
+                                                      READY: what is carried is spelled out
     Rounds   = index, count, Let*                     a loop may walk its axis several times
     Value    = Load | Formula                         at every level
              | Contract                               NAIVE, STREAMED
@@ -33,6 +34,10 @@ from attnc.ir.places import Buffer as Buffer
 from attnc.ir.places import GridDim as GridDim
 from attnc.ir.places import Node as Node
 from attnc.ir.places import Scalar as Scalar
+
+STEP = Symbol("step", integer=True)  # of a loop that runs ahead: its number
+FIRST_STEP = Symbol("first_step", integer=True)
+END_STEP = Symbol("end_step", integer=True)  # one past the last
 
 
 class Level(Enum):
@@ -189,6 +194,26 @@ class Rounds(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead(Node):
+    """Where a schedule skews the loop, `lets` of its body are made during the step before theirs.
+
+    The loop means what it means without.  Skewed, it runs from step `begin` to before `end`; its
+    own steps are first_step .. end_step - 1.  A step makes the lets of step `following`, unless
+    `exists` fails: then nothing is read for them.  The rest of its body takes from them `value`
+    alone, as the step before made it; to the first step it is -inf.  The rest reads nothing unless
+    `visits` holds.
+    """
+
+    lets: tuple[str, ...]
+    value: str
+    begin: Expr
+    end: Expr
+    following: Expr
+    exists: Boolean
+    visits: Boolean
+
+
+@dataclass(frozen=True, slots=True)
 class Loop(Node):
     """Visit the tiles of all pieces, in order, one at a time; pieces never overlap."""
 
@@ -199,6 +224,7 @@ class Loop(Node):
     updates: tuple[Update, ...] = ()
     note: str = ""
     rounds: Rounds | None = None
+    ahead: Ahead | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sympy.logic.boolalg import Boolean
 from attnc.ir.formula_text import formula_text
 from attnc.ir.interface import Interface, ScheduleRow
 from attnc.ir.nodes import (
+    Ahead,
     Axis,
     Buffer,
     Collapse,
@@ -164,7 +165,8 @@ def _store(node: Store) -> Iterator[str]:
 def _loop(node: Loop) -> Iterator[str]:
     yield f"loop {node.axis}{_remark(node.note)}"
     rounds = () if node.rounds is None else (node.rounds,)
-    for part in (rounds, node.pieces, node.body, node.reductions, node.updates):
+    ahead = () if node.ahead is None else (node.ahead,)
+    for part in (rounds, node.pieces, node.body, node.reductions, node.updates, ahead):
         yield from _nested(part)
 
 
@@ -173,6 +175,17 @@ def _rounds(node: Rounds) -> Iterator[str]:
     joined = ", joined" if node.joined else ""
     yield f"rounds {node.index} < {formula_text(node.count)}{joined}"
     yield from _nested(node.lets)
+
+
+@_lines.register
+def _ahead(node: Ahead) -> Iterator[str]:
+    yield f"skewed, steps from {formula_text(node.begin)} to {formula_text(node.end)}"
+    yield (
+        f"{_INDENT}makes {', '.join(node.lets)} of step {formula_text(node.following)}"
+        f"{_guard(node.exists)}"
+    )
+    yield f"{_INDENT}takes {node.value} of the step before, -inf at first"
+    yield f"{_INDENT}reads for itself{_guard(node.visits)}"
 
 
 @_lines.register
@@ -221,5 +234,6 @@ def _entry(entry: object) -> str:
         return (
             f"{entry.device} {entry.element_bytes} bytes: block_q {tile.block_q}, "
             f"block_kv {tile.block_kv}, warps {tile.warps}, stages {tile.stages}"
+            + (", skewed" if tile.skew else "")
         )
     return repr(entry)

@@ -36,6 +36,7 @@ from attnc.ir.nodes import (
     Value,
 )
 from attnc.ir.rebuild import lets_of
+from attnc.ir.running_ahead import mistake_in
 from attnc.symbols import b, d, h, h_kv, kv_len, names_in, q_len, q_pos
 
 Axes = frozenset[str]
@@ -217,6 +218,10 @@ class _Checker:
         results = self._reductions(loop)
         for update in loop.updates:
             self._update(update)
+        if loop.ahead is not None:
+            self._fits(loop.ahead)
+            if mistake := mistake_in(loop, loop.ahead):
+                raise IRError(mistake)
         self.names = outside | results
         self.open_axes = was_open
 

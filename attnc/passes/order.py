@@ -13,6 +13,7 @@ from attnc.passes.hoist_invariants import HoistInvariants
 from attnc.passes.join_rounds import JoinRounds
 from attnc.passes.lower_reductions import LowerReductions
 from attnc.passes.pipeline import Pipeline
+from attnc.passes.skew_products import SkewProducts
 from attnc.passes.split_axis import SplitAxis
 from attnc.passes.split_phases import SplitPhases
 from attnc.passes.stream_reductions import StreamReductions
@@ -37,6 +38,7 @@ PIPELINE = Pipeline(
         HideMultiples(),  # once every scalar has its formula
         WidenIndices(),  # integers that may pass 2**31
         CountWithinTiles(),  # once nothing asks any more what a guard says of an index
-        SplitAxis(),  # last: every value over a feature axis is spelled out and can be cut
+        SplitAxis(),  # every value over a feature axis is spelled out and can be cut
+        SkewProducts(),  # last: it speaks of a loop's values by name
     )
 )

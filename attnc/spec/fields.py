@@ -38,6 +38,7 @@ SCHEDULE = Section(
     "schedule",
     (
         *_TILE,
+        Field("skew", Flag(), "make the scores of a tile during the tile before"),
         Field("piece", _tunable(_POWERS), "widest power-of-two piece of a head dim"),
         *(
             Field(name, Section(f"schedule.{name}", _TILE), "tile sizes of that kernel")

@@ -48,7 +48,8 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
     output keep tensors number results closed member kv_block kv_blocks kv_end q_lo q_hi kernel turn
     own_first n_block n_blocks n_idx n_first n_in_tile terms slot picked pick places passed_on
-    rounded probability blind cutoff kept kept_factor largest log_row_sum random_number
+    rounded skew SKEW ahead step_ahead logits_ahead score_ahead kv_first_ahead kv_idx_ahead
+    probability blind cutoff kept kept_factor largest log_row_sum random_number
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST
     SCHEDULES SPEC_PATH KEEP is_asked
     ArithmeticError RuntimeError TypeError ValueError NotImplementedError Ellipsis

@@ -24,7 +24,7 @@ DTYPES = {
     "bool": torch.bool,
 }
 ELEMENT = "element"  # the dtype of q, k and v
-FIELDS = ("block_q", "block_kv", "warps", "stages")
+FIELDS = ("block_q", "block_kv", "warps", "stages", "skew")
 LENGTH = 4096  # a multiple of 16, as almost every length that matters
 
 
@@ -120,12 +120,12 @@ def call_launcher(
 ) -> object:
     """Call a launcher with fresh tensors, each argument by its name.
 
-    element: fp16 | bf16 | fp32.  schedule: block_q, block_kv, warps, stages.
+    element: fp16 | bf16 | fp32.  schedule: block_q, block_kv, warps, stages, skew (0 if left out).
     """
     values: dict[str, Any] = {one.name: _empty(one, element) for one in operands.tensors}
     values |= dict(operands.scalars)
     values["keep"] = False
-    values["schedule"] = [schedule[field] for field in FIELDS]
+    values["schedule"] = [int(schedule.get(field, 0)) for field in FIELDS]
     wanted = inspect.signature(launcher).parameters
     return launcher(**{name: value for name, value in values.items() if name in wanted})
 

@@ -160,7 +160,8 @@ def schedule_text(schedule: Mapping[str, int]) -> str:
     """Write a schedule as 128x64, 8 warps, 3 stages."""
     tile = f"{schedule['block_q']}x{schedule['block_kv']}"
     counts = ((schedule[what], what) for what in ("warps", "stages"))
-    return ", ".join([tile, *(f"{n} {what if n > 1 else what[:-1]}" for n, what in counts)])
+    counted = (f"{n} {what if n > 1 else what[:-1]}" for n, what in counts)
+    return ", ".join([tile, *counted, *(["skewed"] if schedule.get("skew") else [])])
 
 
 @functools.cache

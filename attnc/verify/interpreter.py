@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -20,6 +21,7 @@ from sympy import Symbol
 
 from attnc.ir.nodes import Axis, Kernel, Let, Loop, Program, Reduce, Start, Stmt, Store
 from attnc.verify.evaluation import Array, Environment, evaluate
+from attnc.verify.skewed_walk import SkewedWalk
 from attnc.verify.tiles import OutOfBounds, Tiles, collapse, names_read
 
 __all__ = ["OutOfBounds", "Visit", "run"]
@@ -56,11 +58,13 @@ def run(
     scalars: Mapping[str, int | float] | None = None,
     schedule: tuple[int, int] = (16, 16),
     visits: list[Visit] | None = None,
+    skew: bool = False,
 ) -> dict[str, np.ndarray]:
     """Run a program in float64; buffers have their dimensions in the order of `Buffer.dims`.
 
     `scalars`: params and other run-time numbers; lengths and head counts follow from the shapes
-    of the inputs.  `schedule`: (BLOCK_Q, BLOCK_KV).  `visits`: receives every visited tile.
+    of the inputs.  `schedule`: (BLOCK_Q, BLOCK_KV).  `visits`: receives every visited tile, but of
+    loops that run ahead by `skew`.
     Returns: the outputs; what is never stored stays NaN.
     Raises: OutOfBounds for an access outside of its buffer where its guard holds.
     """
@@ -74,7 +78,7 @@ def run(
                 dim.index.name: number for dim, number in zip(kernel.grid, instance, strict=True)
             }
             log = None if visits is None else (visits, instance)
-            _Instance(Tiles(kernel, buffers, {**values, **digits}), log).run()
+            _Instance(Tiles(kernel, buffers, {**values, **digits}), log, skew).run()
     return outputs
 
 
@@ -124,6 +128,7 @@ class _Instance:
 
     tiles: Tiles
     log: tuple[list[Visit], tuple[int, ...]] | None = None
+    skew: bool = False
     loops: int = 0
     maxima: set[str] = field(default_factory=set)  # declared running maxima, finished or not
 
@@ -143,9 +148,9 @@ class _Instance:
 
     def _loop(self, loop: Loop) -> None:
         for reduction in loop.reductions:
-            if reduction.init is not None:
-                init = self.tiles.evaluate(reduction.init)
-                self.tiles.values[reduction.name] = self.tiles.spread(init, reduction.axes)
+            if (init := reduction.init) is not None:
+                first = self.tiles.spread(self.tiles.evaluate(init), reduction.axes)
+                self.tiles.values[reduction.name] = first
         if loop.rounds is None:
             self._walk(loop)
             return
@@ -161,33 +166,31 @@ class _Instance:
 
     def _walk(self, loop: Loop) -> None:
         """Visit the tiles of all pieces."""
-        tiles = self.tiles
-        axis = tiles.kernel.axis(loop.axis)
+        tiles, axis = self.tiles, self.tiles.kernel.axis(loop.axis)
+        ends = [(int(tiles.evaluate(p.start)), int(tiles.evaluate(p.stop))) for p in loop.pieces]
+        if self.skew and loop.ahead is not None:
+            walk = SkewedWalk(tiles, partial(self._enter, axis), self._statement, self._visit)
+            walk.run(loop, loop.ahead, [tile for end in ends for tile in range(*end)])
+            return
         for number, piece in enumerate(loop.pieces):
-            for tile in range(int(tiles.evaluate(piece.start)), int(tiles.evaluate(piece.stop))):
+            for tile in range(*ends[number]):
                 if self.log is not None:
                     visits, instance = self.log
-                    visit = Visit(
-                        tiles.kernel.name, instance, self.loops, number, tile, piece.masked
-                    )
-                    visits.append(visit)
-                self._visit(loop, axis, tile)
+                    place = tiles.kernel.name, instance, self.loops, number, tile
+                    visits.append(Visit(*place, piece.masked))
+                self._visit(loop, tile)
 
-    def _visit(self, loop: Loop, axis: Axis, tile: int) -> None:
+    def _visit(self, loop: Loop, tile: int) -> None:
         """Run the body once.  What it binds is gone afterwards."""
-        carried = {reduction.name for reduction in loop.reductions} | {u.name for u in loop.updates}
         outer = dict(self.tiles.values)
-        self._enter(axis, tile)
+        self._enter(self.tiles.kernel.axis(loop.axis), tile)
         if loop.reductions:
             self._declared(loop)
-        else:
-            for let in loop.body:
-                self._statement(let)
+        for let in () if loop.reductions else loop.body:
+            self._statement(let)
         updated = {update.name: self.tiles.values[update.value] for update in loop.updates}
-        updated |= {
-            reduction.name: self.tiles.values[reduction.name] for reduction in loop.reductions
-        }
-        self.tiles.values = {**outer, **{name: updated[name] for name in carried}}
+        updated |= {one.name: self.tiles.values[one.name] for one in loop.reductions}
+        self.tiles.values = {**outer, **updated}
 
     def _enter(self, axis: Axis, tile: int) -> None:
         """Bind the symbol that says where the tile starts, or the tile number it is made of."""

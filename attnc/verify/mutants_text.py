@@ -84,6 +84,11 @@ FORWARD: tuple[TextMutant, ...] = (
     M("first tile dropped", r"range\((.+), (\S+)\):", r"range(\1 + 1, \2):"),
     M("last key dropped", assignment("kv_hi"), r"\1(\2) - 1"),
     M("a tile too many without a mask", assignment("full_hi"), r"\1(\2) + 1"),
+    # scores that are made ahead
+    M("scores ahead not moved on", r"^( +)(logits\w*_ahead) = (?!tl\.full).*$", r"\1\2 = \2"),
+    M("scores ahead of a tile later", r"\bahead = tile \+ 1$", "ahead = tile + 2"),
+    M("scores ahead unguarded", r", mask=tile \+ 1 < \w+, other=0\.0\)", ")"),
+    M("values before the first tile", r", mask=not SKEW or .+, other=0\.0\)", ")"),
     # memory
     M("load without other", r", other=0(?:\.0)?\)", ")"),
     M("garbage beside the keys", r", other=0\.0\)", ', other=float("nan"))'),

@@ -18,6 +18,7 @@ from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
 from attnc.symbols import MAX_PARAM
 from attnc.verify.access_claims import access_claims, hidden_key_claims
+from attnc.verify.ahead_claims import ahead_claims
 from attnc.verify.claims import Claim, Tiling, coverage_claims
 from attnc.verify.concrete_meaning import ConcreteMeaning
 from attnc.verify.integer_claims import overflow_claims
@@ -79,6 +80,7 @@ def claims_of(tiling: Tiling) -> list[Claim]:
         *round_claims(tiling),
         *owner_claims(tiling),
         *piece_claims(tiling),
+        *ahead_claims(tiling),
         *access_claims(tiling),
         *hidden_key_claims(tiling),
         *overflow_claims(tiling),

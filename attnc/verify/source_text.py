@@ -22,6 +22,8 @@ FIELDS: dict[str, tuple[int, ...]] = {
     "warps": (1, 2, 4, 8, 16),
     "stages": tuple(range(1, 9)),
 }
+CHOICES: dict[str, tuple[bool, ...]] = {"skew": (False, True)}  # a row may leave them out
+SKEWED = "forward"  # the kernel that may be
 DEVICE = re.compile(r"sm_[0-9]+|gfx[0-9a-f]+")
 ELEMENT_BYTES = (2, 4)
 KERNEL = re.compile(r"[a-z][a-z_]*")
@@ -119,15 +121,24 @@ def _row_faults(key: ast.expr | None, row: ast.expr) -> Iterator[Fault]:
         )
         yield BadRow, key or row, {"what": "device", "allowed": allowed}
     match row:
-        case ast.Dict(names, values) if len(names) == len(FIELDS) and _named(names) == set(FIELDS):
+        case ast.Dict(names, values) if _are_fields(names, key):
             for name, value in zip(names, values, strict=True):
                 field = str(_constant(name))
-                if not _is_one_of(_constant(value), FIELDS[field]):
-                    allowed = f"{field} is one of " + ", ".join(map(str, FIELDS[field]))
+                choices = {**FIELDS, **CHOICES}[field]
+                if not _is_one_of(_constant(value), choices):
+                    allowed = f"{field} is one of " + ", ".join(map(str, choices))
                     yield BadRow, value, {"what": field, "allowed": allowed}
         case _:
             allowed = "a tile has these fields: " + ", ".join(FIELDS)
             yield BadRow, row, {"what": "tile", "allowed": allowed}
+
+
+def _are_fields(names: Sequence[ast.expr | None], key: ast.expr | None) -> bool:
+    """Whether these are the fields of a tile, each once."""
+    given = _named(names)
+    may_skew = isinstance(key, ast.Tuple) and _constant(key.elts[-1]) == SKEWED
+    more = set(CHOICES) if may_skew else set[str]()
+    return len(names) == len(given) and set(FIELDS) <= given <= set(FIELDS) | more
 
 
 def _named(names: Sequence[ast.expr | None]) -> set[object]:
@@ -138,8 +149,8 @@ def _constant(node: ast.expr | None) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _is_one_of(value: object, allowed: tuple[int, ...]) -> bool:
-    return type(value) is int and value in allowed  # True is 1, and no int
+def _is_one_of(value: object, allowed: Sequence[int]) -> bool:
+    return type(value) is type(allowed[0]) and value in allowed  # True is 1, and no int
 
 
 def _place(path: Path, line: int, column: int, text: str) -> Span:

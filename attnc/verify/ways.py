@@ -196,7 +196,9 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
         options |= {"dropout_p": call.dropout_p, "dropout_seed": call.dropout_seed}
     if case.tiles and way.name != "reference":
         block_q, block_kv = case.tiles
-        options["schedule"] = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
+        tile = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
+        can_skew = case.skew and "skew" in getattr(way.module, "FIELDS", ())
+        options["schedule"] = tile | {"skew": True} if can_skew else tile
     function = way.module.reference if way.name == "reference" else way.module.attention
     declared = {name: tensor for name, tensor in tensors.items() if name not in ("q", "k", "v")}
     result = function(*(tensors[name] for name in "qkv"), **declared, **call.params, **options)
