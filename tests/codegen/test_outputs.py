@@ -237,7 +237,7 @@ def test_a_second_run_gives_the_same_bits(build: Build) -> None:
 def test_without_a_gradient_nothing_is_kept_for_one(build: Build) -> None:
     """lse passes from one kernel of the forward to the other; the call does not return it."""
     built = build(BODIES["key_mass_alone"])
-    numbers = [None, 0.25, [0] * 4 * len(built.module.KERNELS)]
+    numbers = [None, 0.25, [-1] * len(built.module.FIELDS) * len(built.module.KERNELS)]
     given = operands(built, 9, 12)
     results = built.module.operator(*(given[name] for name in "qkv"), *numbers, False)
     assert [tuple(x.shape) for x in results] == [(2, 2, 9, 16), (2, 2, 12), (0,)]

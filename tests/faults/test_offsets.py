@@ -147,7 +147,7 @@ def launch(module: ModuleType, batch: int, heads: int, q_len: int, block_q: int 
     q, k = (
         torch.empty(batch, heads, n, 16, device="meta", dtype=torch.float16) for n in (q_len, 4)
     )
-    module.launch_forward(q, k, k, 1.0, [block_q, 16, 4, 2])
+    module.launch_forward(q, k, k, 1.0, [block_q, 16, 4, 2, 0])
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,6 @@ def test_e_the_width_of_offsets_follows_the_tensors(
     q = torch.empty(1, 1, 64, 16, device="meta")
     for stride in (16, 2**31 // 15, 2**27):
         k = torch.empty_strided((1, 1, 64, 16), (1, 1, stride, 1), device="meta")
-        built.module.launch_forward(q, k, k, 1.0, [16, 16, 4, 2])
+        built.module.launch_forward(q, k, k, 1.0, [16, 16, 4, 2, 0])
     tl = built.module.tl
     assert widths == [tl.int32, tl.int64, tl.int32]

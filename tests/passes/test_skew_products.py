@@ -149,11 +149,11 @@ def test_what_runs_ahead_must_stand_by_itself(lets: tuple[str, ...], problem: st
         verify(replace(kernel, body=body), program.level)
 
 
-@pytest.mark.parametrize("body", [SKEWED[name] for name in ("causal", "pieces", "bias")])
+@pytest.mark.parametrize("body", [SKEWED[name] for name in ("pieces", "bias")])
 def test_the_text_gives_the_same_bits(body: str) -> None:
     spec = sample(body)
     way = Way(load_text(compile_spec(spec).module.source, spec.name, interpret=True), "interpreter")
-    for sizes in ((40, 70), (64, 64), (20, 5)):
+    for sizes in ((40, 70), (20, 5)):
         case = Case("", 1, 2 if not spec.fixes_heads else spec.heads_kv, *sizes, "fp16", (16, 16))
         call = build_call(spec, case)
         in_turn = ask(way, call.tensors, call, case).results
