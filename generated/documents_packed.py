@@ -134,7 +134,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 19455614df678c76f3ddd403736bd4d556023898d5c3885e0c6462db09d30eea
+# sha256 of this file without this line: c04794c447e61e519f92cc2fe3e9f2f902ee590dd9f1bd66365920cf1999ba5e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -718,7 +718,7 @@ def tile_of(kernel, q, schedule):
     """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
-    return [own or usual for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
+    return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
 
 
 @functools.cache
@@ -1022,11 +1022,11 @@ def _default_scale():
 
 
 def _tiles(schedule):
-    """A schedule mapping as the fields of each of KERNELS in turn; 0 where the table decides."""
+    """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
     asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
     tiles = [{name: asked[name] for name in FIELDS if name in asked}]
     tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
-    return [tile.get(name, 0) for tile in tiles for name in FIELDS]
+    return [tile.get(name, -1) for tile in tiles for name in FIELDS]
 
 
 def _fields(schedule, what, allowed):

@@ -167,7 +167,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: e326e484edabdbde40fd084b26ad469db780215a3c4e6654b113a5d15769608f
+# sha256 of this file without this line: 7626a95d24ede5f4991a48036bbcc37d3804583e56ed31697cd6dd9351ae95ae
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -1043,7 +1043,7 @@ def tile_of(kernel, q, schedule):
     """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
-    return [own or usual for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
+    return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
 
 
 @functools.cache
@@ -1332,11 +1332,11 @@ def _default_scale():
 
 
 def _tiles(schedule):
-    """A schedule mapping as the fields of each of KERNELS in turn; 0 where the table decides."""
+    """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
     asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
     tiles = [{name: asked[name] for name in FIELDS if name in asked}]
     tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
-    return [tile.get(name, 0) for tile in tiles for name in FIELDS]
+    return [tile.get(name, -1) for tile in tiles for name in FIELDS]
 
 
 def _fields(schedule, what, allowed):

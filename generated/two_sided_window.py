@@ -142,7 +142,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: d7e035c7a0d2c6dbd65505295fa9badea64f811a968b94430c378affb5bc4432
+# sha256 of this file without this line: 3339cd38eced21ace90534c47e45939b1b791c16b6ab6c696759da0c9cd21ddd
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -183,6 +183,7 @@ def forward(
     SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1; 0 where only the device knows it
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    SKEW: tl.constexpr,  # 1: the scores of a tile are made during the tile before, in loops without a mask
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -225,10 +226,19 @@ def forward(
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
 
     # tiles in which everything is visible
-    for tile in range(full_lo, full_hi):
-        k_tile = tl.load(k_base + tile * k_step + k_offsets)
-        qk = tl.dot(q_tile, k_tile, input_precision="ieee")
-        logits = qk * scale_sign
+    if SKEW:
+        logits_ahead = tl.full([BLOCK_Q, BLOCK_KV], float("-inf"), tl.float32)
+    for tile in range(full_lo - 1 if SKEW else full_lo, tl.maximum(full_hi, full_lo) if SKEW else full_hi):
+        if SKEW:
+            logits = logits_ahead  # made by the step before
+            ahead = tile + 1
+            k_tile = tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
+            qk = tl.dot(q_tile, k_tile, input_precision="ieee")
+            logits_ahead = qk * scale_sign
+        else:
+            k_tile = tl.load(k_base + tile * k_step + k_offsets)
+            qk = tl.dot(q_tile, k_tile, input_precision="ieee")
+            logits = qk * scale_sign
         tile_max = tl.max(logits, 1)
         row_max_new = tl.maximum(row_max, tile_max)
         anchor = tl.where(row_max_new == float("-inf"), 0.0, row_max_new)  # an empty row keeps -inf out of the exponents
@@ -236,7 +246,7 @@ def forward(
         p = tl.exp2(logits * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets)
+        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= full_lo, other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -287,7 +297,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
 
     out = q.new_empty((batch, heads, q_len, 64))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, skew = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"two_sided_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -316,6 +326,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
                 SCALE_SIGN=0 if isinstance(scale, torch.Tensor) else -1 if scale < 0 else 1,
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
+                SKEW=skew,
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
                 num_stages=stages,
@@ -622,7 +633,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "scale"}:
-        block_q, block_kv, warps, stages = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, _ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"two_sided_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -658,7 +669,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, _ = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -704,7 +715,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, _ = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -751,21 +762,21 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True)}
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, skew] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
-    return [own or usual for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
+    return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
 
 
 @functools.cache
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages].
+    Returns: [block_q, block_kv, warps, stages, skew].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -779,7 +790,7 @@ def default_schedule(kernel, device, element_bytes):
         if not older:
             raise RuntimeError(f"two_sided_window: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
-    return [rows[name][field] for field in FIELDS]
+    return [rows[name].get(field, False) for field in FIELDS]
 
 
 def _operator_name(suffix=""):
@@ -909,7 +920,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     Shapes: q [batch, heads, q_len, 64], k [batch, kv_heads, kv_len, 64], v [batch, kv_heads, kv_len, 64] -> out [batch, heads, q_len, 64];
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1032,11 +1043,11 @@ def _default_scale():
 
 
 def _tiles(schedule):
-    """A schedule mapping as the fields of each of KERNELS in turn; 0 where the table decides."""
+    """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
     asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
     tiles = [{name: asked[name] for name in FIELDS if name in asked}]
-    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
-    return [tile.get(name, 0) for tile in tiles for name in FIELDS]
+    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", tuple(FIELDS)[:4]) for kernel in KERNELS[1:]]  # they have no skew
+    return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]
 
 
 def _fields(schedule, what, allowed):
@@ -1046,6 +1057,6 @@ def _fields(schedule, what, allowed):
     for name, value in (schedule or {}).items():
         if name not in allowed:
             raise ValueError(f"two_sided_window: {what} has no field {name!r}; it may set {', '.join(allowed)}")
-        if name in FIELDS and (type(value) is not int or value not in FIELDS[name]):
+        if name in FIELDS and (type(value) is not type(FIELDS[name][0]) or value not in FIELDS[name]):
             raise ValueError(f"two_sided_window: {what} {name} must be one of {FIELDS[name]}, not {value!r}")
     return dict(schedule or {})

@@ -1,9 +1,9 @@
 """The body of a loop that a schedule may skew: one text for both, by the constant SKEW.
 
 if SKEW: scores = scores_ahead          as the step before made them
+         ahead = tile + 1; k_tile = load; scores_ahead = dot
 else:    k_tile = load; scores = dot
 softmax
-if SKEW: ahead = tile + 1; k_tile = load; scores_ahead = dot
 p v
 """
 
@@ -32,18 +32,15 @@ def skewed(loop: Loop, body: list[Line], axis: Axis, steps: Steps) -> list[Line]
     both = list(zip(loop.body, body, strict=False))
     front = [(let, line) for let, line in both if let.name in ahead.lets]
     taken = Line("line", f"{ahead.value} = {ahead.value}_ahead", "made by the step before")
+    early = Line("block", "if SKEW:", "", (taken, *_of_next_step(ahead, front, axis, steps)))
     in_turn = Line("block", "else:", "", tuple(line for _, line in front))
-    early = Line("block", "if SKEW:", "", tuple(_of_next_step(ahead, front, axis, steps)))
-    lines: list[Line] = []
-    for let, line in both:
-        if let.name == ahead.value:
-            lines += [Line("block", "if SKEW:", "", (taken,)), in_turn]
-        elif let.name not in ahead.lets and isinstance(let.value, Load):
-            lines += [early] if early not in lines else []
-            lines.append(_guarded(line, f"not SKEW or {steps.text(ahead.visits)}", let))
-        elif let.name not in ahead.lets:
-            lines.append(line)
-    return [*lines, *([early] if early not in lines else []), *body[len(both) :]]
+    visits = f"not SKEW or {steps.text(ahead.visits)}"
+    rest = [
+        _guarded(line, visits, let) if isinstance(let.value, Load) else line
+        for let, line in both
+        if let.name not in ahead.lets
+    ]
+    return [early, in_turn, *rest, *body[len(both) :]]
 
 
 def _of_next_step(

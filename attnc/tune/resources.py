@@ -117,7 +117,7 @@ def report(
     process.
     Raises: UnknownTarget, RefusedTarget.
     """
-    fields = tuple((field, schedule[field]) for field in FIELDS)
+    fields = tuple((field, schedule.get(field, 0)) for field in FIELDS)
     return _report(source, operands, find_target(target), element, fields, stem, kernel)
 
 
