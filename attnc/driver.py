@@ -12,13 +12,14 @@ from pathlib import Path
 
 from attnc.artifact import GeneratedModule, sealed
 from attnc.codegen.render import render
-from attnc.errors import AttncError, SpecError
+from attnc.errors import AttncError
 from attnc.graph.forward import build_dataflow
 from attnc.graph.gradient_kernels import add_backward
 from attnc.graph.operations import Dataflow
-from attnc.ir.nodes import Loop, Program
+from attnc.ir.nodes import Program
 from attnc.ir.printer import print_ir
 from attnc.passes.order import PIPELINE
+from attnc.plan.choices import check_choices
 from attnc.plan.loops import plan_program
 from attnc.spec import read_spec
 from attnc.spec.schema import AttentionSpec
@@ -45,27 +46,10 @@ def compile_spec(spec: AttentionSpec) -> Compilation:
     program = plan_program(flow)  # Dataflow      -> naive Program
     with _shown_when_it_breaks(program):
         program = PIPELINE.run(program)  # naive  -> ready Program
-    _refuse_to_skew(spec, program)
+    check_choices(spec, program)
     with _shown_when_it_breaks(program):
         module = sealed(render(program))  # ready Program -> Triton
     return Compilation(spec, flow, program, module)
-
-
-class CannotSkew(SpecError):
-    """The schedule wants a loop to run ahead where none can."""
-
-    code = "spec/cannot-skew"
-    message = "no loop of {name}'s forward kernel can make scores ahead"
-    help = (
-        "only a loop without a mask can, and where the scores meet nothing but the softmax; "
-        "remove skew"
-    )
-
-
-def _refuse_to_skew(spec: AttentionSpec, program: Program) -> None:
-    loops = (stmt for one in program.kernels for stmt in one.body if isinstance(stmt, Loop))
-    if (spec.schedule or {}).get("skew") and not any(loop.ahead for loop in loops):
-        raise CannotSkew(spec.spans["schedule.skew"], name=spec.name)
 
 
 def _dataflow(spec: AttentionSpec) -> Dataflow:

@@ -50,6 +50,11 @@ class Target:
         """The number in an NVIDIA name: sm_90 -> 90; 0 for AMD."""
         return int(self.name.removeprefix("sm_")) if self.vendor == "nvidia" else 0
 
+    @property
+    def has_descriptors(self) -> bool:
+        """Whether tensor descriptors (TMA) are done in hardware there."""
+        return self.capability >= 90
+
 
 TARGETS: tuple[Target, ...] = (
     Target("sm_75", "T4, RTX 20", "mma", 64 * KIB, why_not="it has no bf16 and no async copies"),

@@ -161,7 +161,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_bias"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: b9df869d16c62115ad9cbb92d30e032087e0ef99ae933df31770977a5f6326b3
+# sha256 of this file without this line: 92f90c1f86dd1c600cf73d28f8d8bf0cd717fb989128120c4e55b99717eb203e
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -204,6 +204,7 @@ def forward(
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     SKEW: tl.constexpr,  # 1: the scores of a tile are made during the tile before, in loops without a mask
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -238,6 +239,9 @@ def forward(
     v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h, tl.int64) * v_stride_h
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [kv_len, 32], [k_stride_k, 1], [BLOCK_KV, 32])
+        v_box = tl.make_tensor_descriptor(v_base, [kv_len, 32], [v_stride_k, 1], [BLOCK_KV, 32])
 
     # tiles in which everything is visible
     if SKEW:
@@ -246,12 +250,12 @@ def forward(
         if SKEW:
             logits = logits_ahead  # made by the step before
             ahead = tile + 1
-            k_tile = tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
+            k_tile = tl.trans(k_box.load([(ahead if tile + 1 < full_hi else -1) * BLOCK_KV, 0])) if TMA else tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
             bias_tile = tl.load(bias_base + ahead * bias_step + bias_offsets, mask=(q_idx < q_len)[:, None] & (tile + 1 < full_hi), other=0.0)
             qk = tl.dot(q_tile, k_tile, input_precision="ieee")
             logits_ahead = bias_tile + qk * scale
         else:
-            k_tile = tl.load(k_base + tile * k_step + k_offsets)
+            k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets)
             bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
             qk = tl.dot(q_tile, k_tile, input_precision="ieee")
             logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
@@ -262,7 +266,7 @@ def forward(
         p = tl.exp2((logits - anchor[:, None]) * 1.4426950408889634)
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= 0, other=0.0)
+        v_tile = v_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= 0, other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -271,7 +275,7 @@ def forward(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
@@ -284,7 +288,7 @@ def forward(
         p = tl.exp2((logits_visible - anchor[:, None]) * 1.4426950408889634)
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_len - kv_first)[:, None], other=0.0)
+        v_tile = v_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_len - kv_first)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -311,7 +315,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torc
 
     out = q.new_empty((batch, heads, q_len, 32))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages, skew = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, skew, tma = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"dense_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -343,6 +347,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torc
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
                 SKEW=skew,
+                TMA=tma and _describable(k, v),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
                 num_stages=stages,
@@ -434,6 +439,7 @@ def backward_q(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -474,11 +480,14 @@ def backward_q(
     bias_base = bias_ptr + tl.cast(h, tl.int64) * bias_stride_h + tl.cast(q_first, tl.int64) * bias_stride_q
     bias_step = tl.cast(BLOCK_KV, tl.int64) * bias_stride_k
     bias_offsets = (q_in_tile * bias_stride_q)[:, None] + (kv_in_tile * bias_stride_k)[None, :]
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [kv_len, 32], [k_stride_k, 1], [BLOCK_KV, 32])
+        v_box = tl.make_tensor_descriptor(v_base, [kv_len, 32], [v_stride_k, 1], [BLOCK_KV, 32])
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
-        k_tile = tl.load(k_base + tile * k_step + k_offsets)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets)
+        k_tile = k_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(q_idx < q_len)[:, None], other=0.0)
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
@@ -494,8 +503,8 @@ def backward_q(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - kv_first)[:, None], other=0.0)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
+        k_tile = k_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_len - kv_first)[:, None], other=0.0)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(kv_in_tile < kv_len - kv_first)[None, :] & (q_idx < q_len)[:, None], other=0.0)
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
@@ -547,6 +556,7 @@ def backward_kv(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -589,16 +599,19 @@ def backward_kv(
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h_kv, tl.int64) * minus_d_lse_stride_h
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
+    if TMA:
+        q_box = tl.make_tensor_descriptor(q_base, [q_len, 32], [q_stride_q, 1], [BLOCK_Q, 32])
+        live_grad_out_box = tl.make_tensor_descriptor(live_grad_out_base, [q_len, 32], [live_grad_out_stride_q, 1], [BLOCK_Q, 32])
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
-        q_tile = tl.load(q_base + tile * q_step + q_offsets)
+        q_tile = q_box.load([tile * BLOCK_Q, 0]) if TMA else tl.load(q_base + tile * q_step + q_offsets)
         qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(kv_idx < kv_len)[:, None], other=0.0)
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
         p = tl.exp2((logits - finite_lse[None, :]) * 1.4426950408889634)
-        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets)
+        live_grad_out_tile = live_grad_out_box.load([tile * BLOCK_Q, 0]) if TMA else tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets)
         d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets)
         d_logits = (d_p - minus_d_lse[None, :]) * p
@@ -609,14 +622,14 @@ def backward_kv(
     for tile in range(full_hi, tile_hi):
         q_first = tile * BLOCK_Q
         q_idx = q_first + q_in_tile
-        q_tile = tl.load(q_base + tile * q_step + q_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
+        q_tile = q_box.load([tile * BLOCK_Q, 0]) if TMA else tl.load(q_base + tile * q_step + q_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
         qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
         bias_tile = tl.load(bias_base + tile * bias_step + bias_offsets, mask=(kv_idx < kv_len)[:, None] & (q_in_tile < q_len - q_first)[None, :], other=0.0)
         logits = bias_tile + qk * scale  # score: score + bias[h, q_idx, kv_idx]
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         visible = tl.broadcast_to((q_idx < q_len)[None, :], [BLOCK_KV, BLOCK_Q])
         p = tl.exp2(tl.where(visible, (logits - finite_lse[None, :]) * 1.4426950408889634, float("-inf")))
-        live_grad_out_tile = tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
+        live_grad_out_tile = live_grad_out_box.load([tile * BLOCK_Q, 0]) if TMA else tl.load(live_grad_out_base + tile * live_grad_out_step + live_grad_out_offsets, mask=(q_in_tile < q_len - q_first)[:, None], other=0.0)
         d_p = tl.dot(v_tile, tl.trans(live_grad_out_tile), input_precision="ieee")
         minus_d_lse = tl.load(minus_d_lse_base + tile * minus_d_lse_step + minus_d_lse_offsets, mask=q_in_tile < q_len - q_first, other=0.0)
         d_logits = (d_p - minus_d_lse[None, :]) * p
@@ -773,7 +786,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "bias", "scale"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, _, _ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"dense_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -812,7 +825,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, _, tma = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 32)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -853,6 +866,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(k, v),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
@@ -861,7 +875,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, _, tma = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 32)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 32)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -903,13 +917,14 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     kv_heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(q, live_grad_out),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
                 )
     grad_bias = None
     if wanted & {"bias"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_bias", q, schedule)
+        block_q, block_kv, warps, stages, _, _ = tile_of("backward_bias", q, schedule)
         grad_bias = q.new_empty((heads, q_len, kv_len), dtype=bias.dtype) if "bias" in wanted else None
         programs = triton.cdiv(q_len, block_q) * triton.cdiv(kv_len, block_kv) * heads
         if programs >= 2**31:
@@ -955,11 +970,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv", "backward_bias")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True)}
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True), "tma": (False, True)}
+ONLY = {"skew": ("forward", ), "tma": ("forward", "backward_q", "backward_kv")}  # fields that not every kernel has
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages, skew] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, skew, tma] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
     return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
@@ -969,7 +985,7 @@ def tile_of(kernel, q, schedule):
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages, skew].
+    Returns: [block_q, block_kv, warps, stages, skew, tma].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -984,6 +1000,17 @@ def default_schedule(kernel, device, element_bytes):
             raise RuntimeError(f"dense_bias: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name].get(field, False) for field in FIELDS]
+
+
+def _describable(*tensors):
+    """Whether tensor descriptors can read these; Triton then gets memory to keep the descriptors in."""
+    device = tensors[0].device
+    if device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (9, 0)):
+        raise ValueError(f"dense_bias: schedule tma needs sm_90 or newer, which {torch.cuda.get_device_name(device)} is not")
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    bytes_of = [[stride * one.element_size() for stride in one.stride()[:-1]] for one in tensors]
+    aligned = all(one.data_ptr() % 16 == 0 and one.stride(-1) == 1 for one in tensors)
+    return aligned and all(step % 16 == 0 and 0 < step < 2**40 for steps in bytes_of for step in steps)
 
 
 def _operator_name(suffix=""):
@@ -1114,7 +1141,7 @@ def attention(q, k, v, *, bias, scale=None, return_aux=False, schedule=None):
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     bias: [heads, q_len, kv_len] float32.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), tma (True or False), in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1273,9 +1300,9 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
-    tiles = [{name: asked[name] for name in FIELDS if name in asked}]
-    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", tuple(FIELDS)[:4]) for kernel in KERNELS[1:]]  # they have no skew
+    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
+    tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]
 
 

@@ -136,7 +136,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: f0683750f0722a9531f21eef2d90253fc9ec87d1c699646a1e04bdc5a91aedc1
+# sha256 of this file without this line: a0818263c30a009ce9de62dda1a1cb2f41e8bc40d02c7143834e35fc4a8061a3
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -171,6 +171,7 @@ def forward(
     SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1; 0 where only the device knows it
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -209,13 +210,15 @@ def forward(
     v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h, tl.int64) * v_stride_h
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base + tl.cast(kv_lo, tl.int64) * k_stride_k, [tl.maximum(kv_hi - kv_lo, 1), 64], [k_stride_k, 1], [BLOCK_KV, 64])
 
     for tile in range(tile_lo, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
         visible = ((tl.abs(kv_idx[None, :] - q_pos[:, None]) <= 124) & ((q_pos[:, None] - kv_idx[None, :]) % 4 == 0)) & (kv_idx < kv_len)[None, :] & (q_idx < q_len)[:, None]  # mask: dilated(32, 4)
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * scale_sign
         logits_visible = tl.where(visible, logits, float("-inf"))
@@ -253,7 +256,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
 
     out = q.new_empty((batch, heads, q_len, 64))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, tma = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"dilated_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -282,6 +285,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
                 SCALE_SIGN=0 if isinstance(scale, torch.Tensor) else -1 if scale < 0 else 1,
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
+                TMA=tma and _describable(k),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
                 num_stages=stages,
@@ -365,6 +369,7 @@ def backward_q(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -408,6 +413,8 @@ def backward_q(
     v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h, tl.int64) * v_stride_h
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
     v_offsets = (kv_in_tile * v_stride_k)[None, :] + (e_idx * v_stride_e)[:, None]
+    if TMA:
+        v_box = tl.make_tensor_descriptor(v_base + tl.cast(kv_lo, tl.int64) * v_stride_k, [tl.maximum(kv_hi - kv_lo, 1), 64], [v_stride_k, 1], [BLOCK_KV, 64])
 
     for tile in range(tile_lo, tile_hi):
         kv_first = tile * BLOCK_KV
@@ -415,7 +422,7 @@ def backward_q(
         visible = ((tl.abs(kv_idx[None, :] - q_pos[:, None]) <= 124) & ((q_pos[:, None] - kv_idx[None, :]) % 4 == 0)) & (kv_idx < kv_len)[None, :] & (q_idx < q_len)[:, None]  # mask: dilated(32, 4)
         seen = tl.max(visible.to(tl.int32), 0) != 0  # by some row
         k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo) & seen)[:, None], other=0.0)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         p = tl.exp2(qk * call_term + row_term[:, None])
         d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
@@ -552,7 +559,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "scale"}:
-        block_q, block_kv, warps, stages = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, _ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"dilated_window: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -588,7 +595,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, tma = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -626,6 +633,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(v),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
@@ -634,7 +642,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, _ = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -681,11 +689,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "tma": (False, True)}
+ONLY = {"tma": ("forward", "backward_q")}  # fields that not every kernel has
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, tma] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
     return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
@@ -695,7 +704,7 @@ def tile_of(kernel, q, schedule):
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages].
+    Returns: [block_q, block_kv, warps, stages, tma].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -709,7 +718,18 @@ def default_schedule(kernel, device, element_bytes):
         if not older:
             raise RuntimeError(f"dilated_window: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
-    return [rows[name][field] for field in FIELDS]
+    return [rows[name].get(field, False) for field in FIELDS]
+
+
+def _describable(*tensors):
+    """Whether tensor descriptors can read these; Triton then gets memory to keep the descriptors in."""
+    device = tensors[0].device
+    if device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (9, 0)):
+        raise ValueError(f"dilated_window: schedule tma needs sm_90 or newer, which {torch.cuda.get_device_name(device)} is not")
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    bytes_of = [[stride * one.element_size() for stride in one.stride()[:-1]] for one in tensors]
+    aligned = all(one.data_ptr() % 16 == 0 and one.stride(-1) == 1 for one in tensors)
+    return aligned and all(step % 16 == 0 and 0 < step < 2**40 for steps in bytes_of for step in steps)
 
 
 def _operator_name(suffix=""):
@@ -839,7 +859,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     Shapes: q [batch, heads, q_len, 64], k [batch, kv_heads, kv_len, 64], v [batch, kv_heads, kv_len, 64] -> out [batch, heads, q_len, 64];
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages, tma (True or False), in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -963,10 +983,10 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
-    tiles = [{name: asked[name] for name in FIELDS if name in asked}]
-    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
-    return [tile.get(name, -1) for tile in tiles for name in FIELDS]
+    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
+    tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
+    return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]
 
 
 def _fields(schedule, what, allowed):
@@ -976,6 +996,6 @@ def _fields(schedule, what, allowed):
     for name, value in (schedule or {}).items():
         if name not in allowed:
             raise ValueError(f"dilated_window: {what} has no field {name!r}; it may set {', '.join(allowed)}")
-        if name in FIELDS and (type(value) is not int or value not in FIELDS[name]):
+        if name in FIELDS and (type(value) is not type(FIELDS[name][0]) or value not in FIELDS[name]):
             raise ValueError(f"dilated_window: {what} {name} must be one of {FIELDS[name]}, not {value!r}")
     return dict(schedule or {})

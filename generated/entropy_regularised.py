@@ -167,7 +167,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 7626a95d24ede5f4991a48036bbcc37d3804583e56ed31697cd6dd9351ae95ae
+# sha256 of this file without this line: 3d0433ea2cad1649a4be4337e2ad16e5d5129d915d6115963b20446fb236b1e5
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -212,6 +212,7 @@ def forward(
     SCALE_SIGN: tl.constexpr,  # sign of scale: -1 or 1; 0 where only the device knows it
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -251,10 +252,13 @@ def forward(
     v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h, tl.int64) * v_stride_h
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [tl.maximum(kv_hi, 1), 64], [k_stride_k, 1], [BLOCK_KV, 64])
+        v_box = tl.make_tensor_descriptor(v_base, [tl.maximum(kv_hi, 1), 64], [v_stride_k, 1], [BLOCK_KV, 64])
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
-        k_tile = tl.load(k_base + tile * k_step + k_offsets)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * scale_sign
         tile_max = tl.max(logits, 1)
@@ -264,7 +268,7 @@ def forward(
         p = tl.exp2(logits * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum_new = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets)
+        v_tile = v_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         terms = p * tl.where(logits * factor - (anchor * factor)[:, None] == float("-inf"), 0.0, logits * factor - (anchor * factor)[:, None])
@@ -277,7 +281,7 @@ def forward(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * scale_sign
         visible = kv_idx[None, :] <= q_pos[:, None]  # mask: causal
@@ -289,7 +293,7 @@ def forward(
         p = tl.exp2(logits_visible * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum_new = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
+        v_tile = v_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         terms = p * tl.where(logits_visible * factor - (anchor * factor)[:, None] == float("-inf"), 0.0, logits_visible * factor - (anchor * factor)[:, None])
@@ -331,6 +335,7 @@ def forward_keys(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -364,10 +369,12 @@ def forward_keys(
     lse_base = lse_ptr + tl.cast(b, tl.int64) * lse_stride_b + tl.cast(h, tl.int64) * lse_stride_h
     lse_step = tl.cast(BLOCK_Q, tl.int64) * lse_stride_q
     lse_offsets = q_in_tile * lse_stride_q
+    if TMA:
+        q_box = tl.make_tensor_descriptor(q_base + tl.cast(q_lo, tl.int64) * q_stride_q, [tl.maximum(q_len - q_lo, 1), 64], [q_stride_q, 1], [BLOCK_Q, 64])
 
     # tiles in which everything is visible
     for tile in range(full_lo, full_hi):
-        q_tile = tl.load(q_base + tile * q_step + q_offsets)
+        q_tile = tl.trans(q_box.load([tile * BLOCK_Q - q_lo, 0])) if TMA else tl.load(q_base + tile * q_step + q_offsets)
         qk = tl.dot(k_tile, q_tile, input_precision="ieee")
         lse = tl.load(lse_base + tile * lse_step + lse_offsets)
         p = tl.exp2(qk * call_term - (tl.where(lse == float("-inf"), 0.0, lse) * 1.4426950408889634)[None, :])
@@ -382,7 +389,7 @@ def forward_keys(
         q_first = tile * BLOCK_Q
         q_idx = q_first + q_in_tile
         q_pos = q_idx + kv_len - q_len  # position of each query among the keys
-        q_tile = tl.load(q_base + tile * q_step + q_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[None, :], other=0.0)
+        q_tile = tl.trans(q_box.load([tile * BLOCK_Q - q_lo, 0])) if TMA else tl.load(q_base + tile * q_step + q_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[None, :], other=0.0)
         qk = tl.dot(k_tile, q_tile, input_precision="ieee")
         lse = tl.load(lse_base + tile * lse_step + lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
         visible = (kv_idx[:, None] <= q_pos[None, :]) & (q_idx < q_len)[None, :]  # mask: causal
@@ -409,7 +416,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
     entropy = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     key_mass = q.new_empty((batch, heads, kv_len), dtype=torch.float32)
     max_score = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, tma = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"entropy_regularised: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -444,11 +451,12 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
                 SCALE_SIGN=0 if isinstance(scale, torch.Tensor) else -1 if scale < 0 else 1,
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
+                TMA=tma and _describable(k, v),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
                 num_stages=stages,
             )
-    block_q, block_kv, warps, stages = tile_of("forward_keys", q, schedule)
+    block_q, block_kv, warps, stages, tma = tile_of("forward_keys", q, schedule)
     programs = triton.cdiv(kv_len, block_kv) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"entropy_regularised: batch {batch} x heads {heads} x kv_len {kv_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -473,6 +481,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: flo
                 heads, q_len, kv_len, scale,
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
+                TMA=tma and _describable(q),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
                 num_stages=stages,
@@ -510,6 +519,7 @@ def backward_rows(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -564,10 +574,12 @@ def backward_rows(
     grad_key_mass_base = grad_key_mass_ptr + tl.cast(b, tl.int64) * grad_key_mass_stride_b + tl.cast(h, tl.int64) * grad_key_mass_stride_h
     grad_key_mass_step = tl.cast(BLOCK_KV, tl.int64) * grad_key_mass_stride_k
     grad_key_mass_offsets = kv_in_tile * grad_key_mass_stride_k
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [tl.maximum(kv_hi, 1), 64], [k_stride_k, 1], [BLOCK_KV, 64])
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
-        k_tile = tl.load(k_base + tile * k_step + k_offsets)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         p = tl.exp2(qk * call_term + row_term[:, None])
         grad_key_mass = tl.load(grad_key_mass_base + tile * grad_key_mass_step + grad_key_mass_offsets)
@@ -579,7 +591,7 @@ def backward_rows(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         p = tl.exp2(qk * call_term + row_term[:, None])
         grad_key_mass = tl.load(grad_key_mass_base + tile * grad_key_mass_step + grad_key_mass_offsets, mask=kv_in_tile < kv_hi - kv_first, other=0.0)
@@ -626,6 +638,7 @@ def backward_q(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -673,11 +686,14 @@ def backward_q(
     grad_key_mass_base = grad_key_mass_ptr + tl.cast(b, tl.int64) * grad_key_mass_stride_b + tl.cast(h, tl.int64) * grad_key_mass_stride_h
     grad_key_mass_step = tl.cast(BLOCK_KV, tl.int64) * grad_key_mass_stride_k
     grad_key_mass_offsets = kv_in_tile * grad_key_mass_stride_k
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [tl.maximum(kv_hi, 1), 64], [k_stride_k, 1], [BLOCK_KV, 64])
+        v_box = tl.make_tensor_descriptor(v_base, [tl.maximum(kv_hi, 1), 64], [v_stride_k, 1], [BLOCK_KV, 64])
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
-        k_tile = tl.load(k_base + tile * k_step + k_offsets)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets)
+        k_tile = k_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         logits = qk * scale
         p = tl.exp2(logits * 1.4426950408889634 + row_term[:, None])
@@ -697,8 +713,8 @@ def backward_q(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
+        k_tile = k_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         logits = qk * scale
         p = tl.exp2(logits * 1.4426950408889634 + row_term[:, None])
@@ -756,6 +772,7 @@ def backward_kv(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -804,16 +821,19 @@ def backward_kv(
     minus_d_lse_base = minus_d_lse_ptr + tl.cast(b, tl.int64) * minus_d_lse_stride_b + tl.cast(h_kv, tl.int64) * minus_d_lse_stride_h
     minus_d_lse_step = tl.cast(BLOCK_Q, tl.int64) * minus_d_lse_stride_q
     minus_d_lse_offsets = q_in_tile * minus_d_lse_stride_q
+    if TMA:
+        q_box = tl.make_tensor_descriptor(q_base + tl.cast(q_lo, tl.int64) * q_stride_q, [tl.maximum(q_len - q_lo, 1), 64], [q_stride_q, 1], [BLOCK_Q, 64])
+        grad_out_box = tl.make_tensor_descriptor(grad_out_base + tl.cast(q_lo, tl.int64) * grad_out_stride_q, [tl.maximum(q_len - q_lo, 1), 64], [grad_out_stride_q, 1], [BLOCK_Q, 64])
 
     # tiles in which everything is visible
     for tile in range(full_lo, full_hi):
-        q_tile = tl.load(q_base + tile * q_step + q_offsets)
+        q_tile = q_box.load([tile * BLOCK_Q - q_lo, 0]) if TMA else tl.load(q_base + tile * q_step + q_offsets)
         qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
         logits = qk * scale
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets)
         p = tl.exp2(logits * 1.4426950408889634 - (finite_lse * 1.4426950408889634)[None, :])
         surprise = -tl.where(logits - tl.where(finite_lse == float("-inf"), 0.0, finite_lse)[None, :] == float("-inf"), 0.0, logits - tl.where(finite_lse == float("-inf"), 0.0, finite_lse)[None, :])
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
+        grad_out_tile = grad_out_box.load([tile * BLOCK_Q - q_lo, 0]) if TMA else tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets)
         grad_entropy = tl.load(grad_entropy_base + tile * grad_entropy_step + grad_entropy_offsets)
         d_surprise = p * grad_entropy[None, :]
         d_p_part = surprise * grad_entropy[None, :]
@@ -832,14 +852,14 @@ def backward_kv(
         q_first = tile * BLOCK_Q
         q_idx = q_first + q_in_tile
         q_pos = q_idx + kv_len - q_len  # position of each query among the keys
-        q_tile = tl.load(q_base + tile * q_step + q_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
+        q_tile = q_box.load([tile * BLOCK_Q - q_lo, 0]) if TMA else tl.load(q_base + tile * q_step + q_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
         qk = tl.dot(k_tile, tl.trans(q_tile), input_precision="ieee")
         logits = qk * scale
         finite_lse = tl.load(finite_lse_base + tile * finite_lse_step + finite_lse_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
         visible = (kv_idx[:, None] <= q_pos[None, :]) & (q_idx < q_len)[None, :]  # mask: causal
         p = tl.exp2(tl.where(visible, logits * 1.4426950408889634 - (finite_lse * 1.4426950408889634)[None, :], float("-inf")))
         surprise = -tl.where(logits - tl.where(finite_lse == float("-inf"), 0.0, finite_lse)[None, :] == float("-inf"), 0.0, logits - tl.where(finite_lse == float("-inf"), 0.0, finite_lse)[None, :])
-        grad_out_tile = tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
+        grad_out_tile = grad_out_box.load([tile * BLOCK_Q - q_lo, 0]) if TMA else tl.load(grad_out_base + tile * grad_out_step + grad_out_offsets, mask=((q_idx < q_len) & (q_idx >= q_lo))[:, None], other=0.0)
         grad_entropy = tl.load(grad_entropy_base + tile * grad_entropy_step + grad_entropy_offsets, mask=(q_idx < q_len) & (q_idx >= q_lo), other=0.0)
         d_surprise = p * grad_entropy[None, :]
         d_p_part = surprise * grad_entropy[None, :]
@@ -879,7 +899,7 @@ def launch_backward(wanted, grad_out, grad_lse, grad_entropy, grad_key_mass, out
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "scale"}:
-        block_q, block_kv, warps, stages = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, tma = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"entropy_regularised: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -925,13 +945,14 @@ def launch_backward(wanted, grad_out, grad_lse, grad_entropy, grad_key_mass, out
                     heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(k),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, tma = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -975,6 +996,7 @@ def launch_backward(wanted, grad_out, grad_lse, grad_entropy, grad_key_mass, out
                     heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(k, v),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
@@ -983,7 +1005,7 @@ def launch_backward(wanted, grad_out, grad_lse, grad_entropy, grad_key_mass, out
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, tma = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -1028,6 +1050,7 @@ def launch_backward(wanted, grad_out, grad_lse, grad_entropy, grad_key_mass, out
                     kv_heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(q, grad_out),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
@@ -1036,11 +1059,12 @@ def launch_backward(wanted, grad_out, grad_lse, grad_entropy, grad_key_mass, out
 
 
 KERNELS = ("forward", "forward_keys", "backward_rows", "backward_q", "backward_kv")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9))}
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "tma": (False, True)}
+ONLY = {"tma": ("forward", "forward_keys", "backward_rows", "backward_q", "backward_kv")}  # fields that not every kernel has
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, tma] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
     return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
@@ -1050,7 +1074,7 @@ def tile_of(kernel, q, schedule):
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages].
+    Returns: [block_q, block_kv, warps, stages, tma].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -1064,7 +1088,18 @@ def default_schedule(kernel, device, element_bytes):
         if not older:
             raise RuntimeError(f"entropy_regularised: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
-    return [rows[name][field] for field in FIELDS]
+    return [rows[name].get(field, False) for field in FIELDS]
+
+
+def _describable(*tensors):
+    """Whether tensor descriptors can read these; Triton then gets memory to keep the descriptors in."""
+    device = tensors[0].device
+    if device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (9, 0)):
+        raise ValueError(f"entropy_regularised: schedule tma needs sm_90 or newer, which {torch.cuda.get_device_name(device)} is not")
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    bytes_of = [[stride * one.element_size() for stride in one.stride()[:-1]] for one in tensors]
+    aligned = all(one.data_ptr() % 16 == 0 and one.stride(-1) == 1 for one in tensors)
+    return aligned and all(step % 16 == 0 and 0 < step < 2**40 for steps in bytes_of for step in steps)
 
 
 def _operator_name(suffix=""):
@@ -1205,7 +1240,7 @@ def attention(q, k, v, *, scale=None, return_aux=False, schedule=None):
     Shapes: q [batch, heads, q_len, 64], k [batch, kv_heads, kv_len, 64], v [batch, kv_heads, kv_len, 64] -> out [batch, heads, q_len, 64];
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages, tma (True or False), in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1333,10 +1368,10 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
-    tiles = [{name: asked[name] for name in FIELDS if name in asked}]
-    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", FIELDS) for kernel in KERNELS[1:]]
-    return [tile.get(name, -1) for tile in tiles for name in FIELDS]
+    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
+    tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
+    return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]
 
 
 def _fields(schedule, what, allowed):
@@ -1346,6 +1381,6 @@ def _fields(schedule, what, allowed):
     for name, value in (schedule or {}).items():
         if name not in allowed:
             raise ValueError(f"entropy_regularised: {what} has no field {name!r}; it may set {', '.join(allowed)}")
-        if name in FIELDS and (type(value) is not int or value not in FIELDS[name]):
+        if name in FIELDS and (type(value) is not type(FIELDS[name][0]) or value not in FIELDS[name]):
             raise ValueError(f"entropy_regularised: {what} {name} must be one of {FIELDS[name]}, not {value!r}")
     return dict(schedule or {})

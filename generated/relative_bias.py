@@ -164,7 +164,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: e2c057461c259b12c826904ea0b0d22214b31c204ab0366d6ea22e97c21adced
+# sha256 of this file without this line: da2bf6c91e6a5178c34d2bf1d252bf54577bd8f2a6729e6a7c21c68aa2e972e8
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -214,6 +214,7 @@ def forward(
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     SKEW: tl.constexpr,  # 1: the scores of a tile are made during the tile before, in loops without a mask
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -250,6 +251,9 @@ def forward(
     v_base = v_ptr + tl.cast(b, tl.int64) * v_stride_b + tl.cast(h_kv, tl.int64) * v_stride_h
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
     v_offsets = (kv_in_tile * v_stride_k)[:, None] + (e_idx * v_stride_e)[None, :]
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [tl.maximum(kv_hi, 1), 64], [k_stride_k, 1], [BLOCK_KV, 64])
+        v_box = tl.make_tensor_descriptor(v_base, [tl.maximum(kv_hi, 1), 64], [v_stride_k, 1], [BLOCK_KV, 64])
 
     # tiles in which everything is visible
     if SKEW:
@@ -262,13 +266,13 @@ def forward(
             ahead = tile + 1
             kv_first_ahead = ahead * BLOCK_KV
             kv_idx_ahead = kv_first_ahead + kv_in_tile
-            k_tile = tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
+            k_tile = tl.trans(k_box.load([(ahead if tile + 1 < full_hi else -1) * BLOCK_KV, 0])) if TMA else tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
             table_index = tl.maximum(tl.minimum(kv_idx_ahead[None, :] - q_pos[:, None], 128), -128) + 128
             qk = tl.dot(q_tile, k_tile, input_precision="ieee")
             table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=tile + 1 < full_hi, other=0.0)
             logits_ahead = qk * scale + table_tile
         else:
-            k_tile = tl.load(k_base + tile * k_step + k_offsets)
+            k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets)
             table_index = tl.maximum(tl.minimum(kv_idx[None, :] - q_pos[:, None], 128), -128) + 128
             qk = tl.dot(q_tile, k_tile, input_precision="ieee")
             table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1)
@@ -280,7 +284,7 @@ def forward(
         p = tl.exp2((logits - anchor[:, None]) * 1.4426950408889634)
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= 0, other=0.0)
+        v_tile = v_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= 0, other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -289,7 +293,7 @@ def forward(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         table_index = tl.maximum(tl.minimum(kv_idx[None, :] - q_pos[:, None], 128), -128) + 128
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
@@ -303,7 +307,7 @@ def forward(
         p = tl.exp2((logits_visible - anchor[:, None]) * 1.4426950408889634)
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
+        v_tile = v_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -330,7 +334,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: tor
 
     out = q.new_empty((batch, heads, q_len, 64))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages, skew = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, skew, tma = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"relative_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -362,6 +366,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: tor
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
                 SKEW=skew,
+                TMA=tma and _describable(k, v),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
                 num_stages=stages,
@@ -453,6 +458,7 @@ def backward_q(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
@@ -495,13 +501,16 @@ def backward_q(
     v_step = tl.cast(BLOCK_KV, tl.int64) * v_stride_k
     v_offsets = (kv_in_tile * v_stride_k)[None, :] + (e_idx * v_stride_e)[:, None]
     table_base = table_ptr + tl.cast(h, tl.int64) * table_stride_h
+    if TMA:
+        k_box = tl.make_tensor_descriptor(k_base, [tl.maximum(kv_hi, 1), 64], [k_stride_k, 1], [BLOCK_KV, 64])
+        v_box = tl.make_tensor_descriptor(v_base, [tl.maximum(kv_hi, 1), 64], [v_stride_k, 1], [BLOCK_KV, 64])
 
     # tiles in which everything is visible
     for tile in range(0, full_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets)
+        k_tile = k_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         table_index = tl.maximum(tl.minimum(kv_idx[None, :] - q_pos[:, None], 128), -128) + 128
         table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1)
@@ -518,8 +527,8 @@ def backward_q(
     for tile in range(full_hi, tile_hi):
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
-        v_tile = tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
+        k_tile = k_box.load([tile * BLOCK_KV, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=(kv_in_tile < kv_hi - kv_first)[:, None], other=0.0)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         table_index = tl.maximum(tl.minimum(kv_idx[None, :] - q_pos[:, None], 128), -128) + 128
         table_tile = tl.load(table_base + tl.cast(table_index, INDEX) * table_stride_n1, mask=(kv_in_tile < kv_hi - kv_first)[None, :], other=0.0)
@@ -804,7 +813,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "table", "scale"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, _, _ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"relative_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -843,7 +852,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, _, tma = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -884,6 +893,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    TMA=tma and _describable(k, v),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
@@ -892,7 +902,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, _, _ = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -940,7 +950,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_table = None
     if wanted & {"table"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_table", q, schedule)
+        block_q, block_kv, warps, stages, _, _ = tile_of("backward_table", q, schedule)
         grad_table = q.new_empty((batch, heads, max(kv_len + q_len - 1, 0)), dtype=torch.float32) if "table" in wanted else None
         programs = triton.cdiv(kv_len + q_len - 1, block_kv) * heads * batch
         if programs >= 2**31:
@@ -1010,11 +1020,12 @@ def _landed(operand, shares, *places):
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv", "backward_table")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True)}
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True), "tma": (False, True)}
+ONLY = {"skew": ("forward", ), "tma": ("forward", "backward_q")}  # fields that not every kernel has
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages, skew] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, skew, tma] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
     return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
@@ -1024,7 +1035,7 @@ def tile_of(kernel, q, schedule):
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages, skew].
+    Returns: [block_q, block_kv, warps, stages, skew, tma].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -1039,6 +1050,17 @@ def default_schedule(kernel, device, element_bytes):
             raise RuntimeError(f"relative_bias: no schedule for {name}; give one by `schedule`, or add a row to SCHEDULES")
         name = max(older, key=lambda other: int(other[3:], 16))
     return [rows[name].get(field, False) for field in FIELDS]
+
+
+def _describable(*tensors):
+    """Whether tensor descriptors can read these; Triton then gets memory to keep the descriptors in."""
+    device = tensors[0].device
+    if device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (9, 0)):
+        raise ValueError(f"relative_bias: schedule tma needs sm_90 or newer, which {torch.cuda.get_device_name(device)} is not")
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+    bytes_of = [[stride * one.element_size() for stride in one.stride()[:-1]] for one in tensors]
+    aligned = all(one.data_ptr() % 16 == 0 and one.stride(-1) == 1 for one in tensors)
+    return aligned and all(step % 16 == 0 and 0 < step < 2**40 for steps in bytes_of for step in steps)
 
 
 def _operator_name(suffix=""):
@@ -1169,7 +1191,7 @@ def attention(q, k, v, *, table, scale=None, return_aux=False, schedule=None):
     heads = 2 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     table: [heads, 257] float32.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), tma (True or False), in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1329,9 +1351,9 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    asked = _fields(schedule, "schedule", (*FIELDS, *KERNELS[1:]))
-    tiles = [{name: asked[name] for name in FIELDS if name in asked}]
-    tiles += [_fields(asked.get(kernel), f"schedule {kernel}", tuple(FIELDS)[:4]) for kernel in KERNELS[1:]]  # they have no skew
+    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
+    tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]
 
 

@@ -22,6 +22,7 @@ class Address:
 
     setup: tuple[tuple[str, str], ...]  # (name, text), each at most once a kernel
     pointer: str
+    base: str  # the scalar part that no tile moves
 
 
 def position_name(axis: Axis) -> str:
@@ -68,14 +69,15 @@ def address(
             base.append(f"tl.cast({axis.first}, tl.int64) * {stride}")
     start = " + ".join(base)
     setup = [(claim(f"{buffer}_base", start), start)] if len(base) > 1 else []
-    pointer = [setup[0][0] if setup else base[0]]
+    fixed = setup[0][0] if setup else base[0]
+    pointer = [fixed]
     pointer += [f"tile * {name}" for name, _ in steps]
     if offsets and (len(offsets) > 1 or steps):
         within = " + ".join(offsets)
         name = claim(f"{buffer}_offsets{suffix}", within)
         setup += [*steps, (name, within)]
         offsets = [name]
-    return Address(tuple(setup), " + ".join([*pointer, *offsets, *gathered]))
+    return Address(tuple(setup), " + ".join([*pointer, *offsets, *gathered]), fixed)
 
 
 def _times(position: str, stride: str, axes: tuple[str, ...]) -> Text:

@@ -18,7 +18,10 @@ from attnc.symbols import names_in
 NUMBERS = ("i32", "f32")
 CONSTANTS = {"sign": ": -1 or 1; 0 where only the device knows it", "switch": ""}
 TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
-SKEW = ("SKEW", "1: the scores of a tile are made during the tile before, in loops without a mask")
+CHOICES = {  # what a schedule may choose, each by a constant of its name
+    "skew": "1: the scores of a tile are made during the tile before, in loops without a mask",
+    "tma": "1: tensor descriptors read rows, which begin at multiples of 16 bytes",
+}
 DIGITS = {
     "q_block": "query tile",
     "kv_block": "key tile",
@@ -41,7 +44,8 @@ class KernelView:
     unspecialised: tuple[str, ...]  # scalars whose value must not compile a kernel of its own
     lines: tuple[Line, ...]
     helpers: tuple[str, ...]
-    skews: bool  # a schedule may skew it
+    choices: tuple[str, ...]  # fields of a schedule beyond tile, warps and stages: skew, tma
+    described: tuple[str, ...]  # buffers whose rows a schedule may have read by descriptors
     element: str  # a pointer to elements of the dtype of q; empty where it touches none
 
 
@@ -78,7 +82,8 @@ class _View:
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
             lines=tuple(tidy(lines)),
             helpers=helpers,
-            skews=self._skews(),
+            choices=tuple(self._choices()),
+            described=self._described(),
             element=next(elements, ""),
         )
 
@@ -90,17 +95,27 @@ class _View:
         ]
         used = {str(axis.tile) for axis in self.kernel.axes}
         tiles = [(name, meaning) for name, meaning in TILES if name in used]
-        skew = [SKEW] if self._skews() else []
         return (
             *known,
             *tiles,
-            *skew,
+            *((choice.upper(), CHOICES[choice]) for choice in self._choices()),
             ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"),
         )
 
-    def _skews(self) -> bool:
-        loops = (stmt for stmt in self.kernel.body if isinstance(stmt, Loop))
-        return any(loop.ahead is not None for loop in loops)
+    def _choices(self) -> Iterator[str]:
+        """The names in CHOICES of what a schedule may ask of the kernel."""
+        if any(loop.ahead is not None for loop in self._loops()):
+            yield "skew"
+        if self._described():
+            yield "tma"
+
+    def _described(self) -> tuple[str, ...]:
+        lets = (let.value for loop in self._loops() for let in loop.body)
+        loads = (load for load in lets if isinstance(load, Load) and load.described is not None)
+        return tuple(dict.fromkeys(load.buffer for load in loads))
+
+    def _loops(self) -> list[Loop]:
+        return [stmt for stmt in self.kernel.body if isinstance(stmt, Loop)]
 
     # ------------------------------------------------------------ where the program instance stands
 
@@ -196,6 +211,14 @@ class _View:
                 self.written.add(name)
                 yield Line("line", f"{name} = {text}")
 
+    def _descriptor(self, let: Let) -> Iterator[Line]:
+        """What a loop's load needs where a tensor descriptor does it, once a kernel."""
+        if isinstance(let.value, Load) and let.value.described is not None:
+            made = self.values.descriptor(let.value, let.axes)
+            if made.name not in self.written:
+                self.written.add(made.name)
+                yield Line("line", f"{made.name} = {made.made}")
+
     def _store(self, store: Store) -> Iterator[Line]:
         lines = tuple(self._written(store))
         if self.kernel.buffer(store.buffer).optional:
@@ -223,6 +246,8 @@ class _View:
         body = (*counting.hop, *self._visit(loop, counting.steps))
         if loop.rounds is None:
             yield from setup
+            if made := tuple(line for let in loads for line in self._descriptor(let)):
+                yield Line("block", "if TMA:", "", made)
             yield Line("blank")
             yield from comment(loop.note)
             if loop.ahead is not None:

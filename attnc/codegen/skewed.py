@@ -59,7 +59,15 @@ def _of_next_step(
 
 
 def _guarded(line: Line, condition: str, let: Let) -> Line:
-    """A load that reads only where a condition holds too."""
+    """A load that reads only where a condition holds too: else by descriptor, of the tile -1."""
+    described, by_pointers, pointers = line.text.partition(" if TMA else ")
+    if by_pointers:
+        name = "ahead" if "[ahead *" in described else "tile"
+        if condition != "not SKEW or tile >= 0":  # then the tile before the first is -1
+            index = f"[({name} if {condition} else -1) *"
+            described = described.replace(f"[{name} *", index)
+        guarded = _guarded(replace(line, text=pointers), condition, let)
+        return replace(line, text=f"{described}{by_pointers}{guarded.text}")
     head, masked, rest = line.text.partition(", mask=")
     if masked:
         guard, other, fill = rest.partition(", other=")

@@ -8,6 +8,7 @@ from sympy import Basic, Symbol
 from sympy.logic.boolalg import Boolean, BooleanTrue
 
 from attnc.codegen.addresses import Address, address
+from attnc.codegen.descriptors import Descriptor, descriptor
 from attnc.codegen.texts import Name
 from attnc.codegen.torch_text import bare
 from attnc.codegen.triton_text import TritonText
@@ -93,11 +94,13 @@ class ValueText:
 
     def address(self, access: Load | Store, axes: tuple[str, ...]) -> Address:
         """Where an access goes; pieces of a feature axis have offsets of their own."""
-        pieces = [name for name in axes if name[-1].isdigit()]
-        suffix = f"_{pieces[0][1:]}" if pieces else ""
-        return address(
-            self.kernel, self.text, access.buffer, access.index, axes, self._claim, suffix
-        )
+        index, claim = access.index, self._claim
+        return address(self.kernel, self.text, access.buffer, index, axes, claim, _suffix(axes))
+
+    def descriptor(self, load: Load, axes: tuple[str, ...]) -> Descriptor:
+        """How a tensor descriptor does a load; pieces of equal width share one."""
+        base, claim = self.address(load, axes).base, self._claim
+        return descriptor(self.kernel, self.text, load, axes, base, claim)
 
     def _claim(self, name: str, text: str) -> str:
         """The name wanted, numbered where it names another text or a value already."""
@@ -129,6 +132,8 @@ class ValueText:
             return f"tl.load({pointer}) if {self.text.over(load.guard, ())} else {fill}"
         guard = self.guard(load.guard, axes)
         text = f"tl.load({pointer}{guard}, other={fill})" if guard else f"tl.load({pointer})"
+        if load.described is not None:
+            return f"{self.descriptor(load, axes).read} if TMA else {text}"
         return f"{text}.to(tl.float32)" if dtype in ("f16", "bf16") else text
 
     def _axes(self, name: str) -> tuple[str, ...]:
@@ -141,6 +146,12 @@ class ValueText:
     def shape(self, axes: tuple[str, ...]) -> str:
         """The shape of a tile over these axes."""
         return f"[{', '.join(str(self.kernel.axis(name).tile) for name in axes)}]"
+
+
+def _suffix(axes: tuple[str, ...]) -> str:
+    """What tells pieces of a feature axis apart."""
+    pieces = [name for name in axes if name[-1].isdigit()]
+    return f"_{pieces[0][1:]}" if pieces else ""
 
 
 def _names(kernel: Kernel) -> dict[str, Name]:

@@ -9,6 +9,7 @@ from sympy import Basic, Symbol
 
 from attnc.explain.report import schedule_for
 from attnc.ir.nodes import BLOCK_KV, BLOCK_Q, Kernel, Loop, Program, Start
+from attnc.plan.choices import choices_of
 from attnc.plan.interface import asked_schedule
 from attnc.spec.schema import AttentionSpec
 from attnc.tune.space import KernelShape
@@ -23,11 +24,11 @@ def kernel_shapes(spec: AttentionSpec, program: Program, target: str) -> tuple[K
 
 def _shape(spec: AttentionSpec, program: Program, kernel: Kernel, target: str) -> KernelShape:
     blocks = [(axis.role, FIELD[axis.tile]) for axis in kernel.axes if axis.tile in FIELD]
-    walks = any(isinstance(stmt, Loop) for stmt in kernel.body)
+    more = ["stages"] if any(isinstance(stmt, Loop) for stmt in kernel.body) else []
     held = next(field for role, field in blocks if role == "rows")
     return KernelShape(
         name=kernel.name,
-        fields=(*{field: role for role, field in blocks}, "warps", *(["stages"] if walks else [])),
+        fields=(*{field: role for role, field in blocks}, "warps", *more, *choices_of(kernel)),
         usual=asdict(schedule_for(spec, program, target, kernel.name)),
         asked=asked_schedule(spec.schedule, kernel.name),
         held=held,

@@ -146,7 +146,7 @@ def _rows(made: Compilation, device: Device, winners: Mapping[str, Candidate]) -
             target=device.target,
             element_bytes=TENSOR_BYTES[made.spec.dtype],
             kernel=name,
-            schedule=FrozenMap(dict(best.schedule)),
+            schedule=FrozenMap({name: value for name, value in best.schedule if value}),
             device=device.name,
             by="prediction" if best.measured is None else "measurement",
             microseconds=round(1e6 * best.time, 1),

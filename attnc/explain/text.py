@@ -7,6 +7,7 @@ from typing import Any
 
 from attnc.explain import costs
 from attnc.explain.pictures import POLARITY
+from attnc.ir.interface import CHOICES
 
 Facts = dict[str, Any]
 
@@ -121,7 +122,8 @@ def _schedule(schedule: Facts) -> str:
     tile = f"{schedule['block_q']} x {schedule['block_kv']}"
     return (
         f"{schedule['device']}: tiles of {tile}, {schedule['warps']} warps, "
-        f"{schedule['stages']} stages" + (", skewed" if schedule.get("skew") else "")
+        f"{schedule['stages']} stages"
+        + "".join(f", {name}" for name in CHOICES if schedule.get(name))
     )
 
 

@@ -50,15 +50,23 @@ class GradientArgument:
     blank: bool = False
 
 
+CHOICES = ("skew", "tma")  # fields of a schedule that a kernel may lack
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How a kernel is tiled on a device class; skew: its products run a tile ahead (ir.Ahead)."""
+    """How a kernel is tiled on a device class.
+
+    skew: its products run a tile ahead (ir.Ahead).  tma: tensor descriptors do its loads
+    (ir.Load.described).
+    """
 
     block_q: int
     block_kv: int
     warps: int
     stages: int
     skew: bool = False
+    tma: bool = False
 
 
 @dataclass(frozen=True, slots=True)

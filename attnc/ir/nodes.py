@@ -53,11 +53,16 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Load(Node):
-    """The elements of a buffer at `index`, 0 where `guard` is false (those are not read at all)."""
+    """The elements of a buffer at `index`, 0 where `guard` is false (those are not read at all).
+
+    described: where a tensor descriptor can do it, the first row that it reads, and one past the
+    last.  Rows are positions on the loop's axis; outside, and past the last feature, it gives 0.
+    """
 
     buffer: str
     index: tuple[Expr, ...]
     guard: Boolean = true
+    described: tuple[Expr, Expr] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,10 @@ def print_ir(node: Node) -> str:
 def print_value(value: Value) -> str:
     """Print the right-hand side of a Let."""
     match value:
-        case Load(buffer, index, guard):
-            return f"load {buffer}{_index(index)}{_guard(guard)}"
+        case Load(buffer, index, guard, described):
+            rows = " to ".join(map(formula_text, described or ()))
+            rows = f", described from {rows}" if described else ""
+            return f"load {buffer}{_index(index)}{_guard(guard)}{rows}"
         case Formula(expr):
             return formula_text(expr)
         case Contract(left, right, over):
@@ -234,6 +236,7 @@ def _entry(entry: object) -> str:
         return (
             f"{entry.device} {entry.element_bytes} bytes: block_q {tile.block_q}, "
             f"block_kv {tile.block_kv}, warps {tile.warps}, stages {tile.stages}"
-            + (", skewed" if tile.skew else "")
+            + (", skew" if tile.skew else "")
+            + (", tma" if tile.tma else "")
         )
     return repr(entry)

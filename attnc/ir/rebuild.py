@@ -34,8 +34,8 @@ Rewrite = Callable[[Basic], Any]  # gives a formula of the kind that it was give
 def reads_of_value(value: Value) -> set[str]:
     """Names of values, positions and scalars that a value reads."""
     match value:
-        case Load(_, index, guard):
-            return names_in(*index, guard)
+        case Load(_, index, guard, described):
+            return names_in(*index, guard, *(described or ()))
         case Formula(expr):
             return names_in(expr)
         case Contract(left, right):
@@ -83,8 +83,10 @@ def map_value(value: Value, rewrite: Rewrite) -> Value:
         return str(rewrite(Symbol(operand, real=True)))
 
     match value:
-        case Load(_, index, guard):
-            return replace(value, index=tuple(map(rewrite, index)), guard=rewrite(guard))
+        case Load(_, index, guard, described):
+            rows = described and (rewrite(described[0]), rewrite(described[1]))
+            index = tuple(map(rewrite, index))
+            return replace(value, index=index, guard=rewrite(guard), described=rows)
         case Formula(expr):
             return replace(value, expr=rewrite(expr))
         case Contract(left, right) | Dot(left, right):

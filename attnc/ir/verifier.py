@@ -153,8 +153,10 @@ class _Checker:
 
     def _value_axes(self, name: str, value: Value) -> Axes:
         match value:
-            case Load(buffer, index, guard):
+            case Load(buffer, index, guard, described):
                 self._indexes(name, buffer, len(index))
+                if self._axes(name, *(described or ())):
+                    raise IRError(f"{name} is described by rows that vary within a tile")
                 return self._axes(name, *index, guard)
             case Formula(expr) | Fill(expr):
                 return self._axes(name, expr)

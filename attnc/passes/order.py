@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnc.passes.bound_tiles import BoundTiles
 from attnc.passes.count_within_tiles import CountWithinTiles
+from attnc.passes.describe_loads import DescribeLoads
 from attnc.passes.drop_aliases import DropAliases
 from attnc.passes.drop_implied_bounds import DropImpliedBounds
 from attnc.passes.exp_to_exp2 import ExpToExp2
@@ -39,6 +40,7 @@ PIPELINE = Pipeline(
         WidenIndices(),  # integers that may pass 2**31
         CountWithinTiles(),  # once nothing asks any more what a guard says of an index
         SplitAxis(),  # every value over a feature axis is spelled out and can be cut
+        DescribeLoads(),  # once features are pieces: each has a descriptor of its own
         SkewProducts(),  # last: it speaks of a loop's values by name
     )
 )

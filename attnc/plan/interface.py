@@ -23,6 +23,7 @@ from attnc.ir.interface import (
 from attnc.plan.buffers import BLOCK_DIMS
 from attnc.plan.row_terms import cleared_cotangents, with_row_terms
 from attnc.plan.schedule import default_schedules, score_bytes
+from attnc.targets import find_target
 
 
 def interface_of(flow: Dataflow) -> Interface:
@@ -116,7 +117,8 @@ def _chosen(flow: Dataflow, row: ScheduleRow) -> Schedule:
     tuned = spec.tuned.schedule(row.device, row.element_bytes, row.kernel) if spec.tuned else None
     asked = asked_schedule(spec.schedule, row.kernel)
     allowed = {n: v for n, v in (tuned or {}).items() if v in asked.get(n, (v,))}
-    return replace(row.schedule, **{n: values[0] for n, values in asked.items()} | allowed)
+    chosen = replace(row.schedule, **{n: values[0] for n, values in asked.items()} | allowed)
+    return replace(chosen, tma=chosen.tma and find_target(row.device).has_descriptors)
 
 
 def asked_schedule(

@@ -32,16 +32,22 @@ TILE_VALUES = {
     "warps": ((1, 2, 4, 8, 16), "warps of a program"),
     "stages": (tuple(range(1, 9)), "software pipeline stages"),
 }
+CHOICES = (
+    Field("skew", Flag(), "make the scores of a tile during the tile before"),
+    Field("tma", Flag(), "read rows by tensor descriptors where strides allow it (sm_90 or newer)"),
+)
 _TILE = tuple(Field(name, _tunable(values), doc) for name, (values, doc) in TILE_VALUES.items())
 OTHER_KERNELS = ("forward_keys", "backward_rows", "backward_q", "backward_kv")
 SCHEDULE = Section(
     "schedule",
     (
         *_TILE,
-        Field("skew", Flag(), "make the scores of a tile during the tile before"),
+        *CHOICES,
         Field("piece", _tunable(_POWERS), "widest power-of-two piece of a head dim"),
         *(
-            Field(name, Section(f"schedule.{name}", _TILE), "tile sizes of that kernel")
+            Field(
+                name, Section(f"schedule.{name}", (*_TILE, *CHOICES)), "tile sizes of that kernel"
+            )
             for name in OTHER_KERNELS
         ),
     ),

@@ -54,7 +54,7 @@ class TunedRow:
     target: str
     element_bytes: int
     kernel: str
-    schedule: Mapping[str, int]  # block_q, block_kv, warps, stages
+    schedule: Mapping[str, int]  # block_q, block_kv, warps, stages, and what else it chooses
     device: str = ""  # the chip it was chosen for
     by: str = "hand"  # prediction | measurement | hand
     microseconds: float = 0.0

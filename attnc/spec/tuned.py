@@ -1,8 +1,8 @@
 """Read NAME.tuned.json, the schedules that `attnc tune --bake` wrote beside a spec.
 
 A user may edit it, so it is read as carefully as a spec: JSON is YAML, and every mistake shows its
-line.  Only block_q, block_kv, warps and stages of a row decide anything; the rest says where they
-come from.
+line.  Only block_q, block_kv, warps, stages, skew and tma of a row decide anything; the rest says
+where they come from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attnc.errors import SpecErrors
-from attnc.spec.fields import TILE_VALUES
+from attnc.spec.fields import CHOICES, TILE_VALUES
 from attnc.spec.frozen import FrozenMap
 from attnc.spec.kinds import Choice, Integer, Line, Real, Report
 from attnc.spec.schema import AttentionSpec, Tuned, TunedRow
@@ -23,6 +23,7 @@ from attnc.spec.text_file import read_text
 from attnc.spec.yaml_reader import read_yaml
 from attnc.targets import SUPPORTED
 
+_SCHEDULE = (*TILE_VALUES, *(field.name for field in CHOICES))
 _ROW = Section(
     "a tuned row",
     (
@@ -33,6 +34,7 @@ _ROW = Section(
             Field(name, Integer(min(values), max(values), values), doc, required=True)
             for name, (values, doc) in TILE_VALUES.items()
         ),
+        *CHOICES,
         Field("device", Line(), "the chip it was chosen for"),
         Field("by", Choice(("prediction", "measurement", "hand")), "how it was chosen"),
         Field("microseconds", Real(), "what it takes there, at the spec's nominal sizes"),
@@ -78,8 +80,9 @@ def print_tuned(tuned: Tuned) -> str:
 
 
 def _row(values: Mapping[str, Any]) -> TunedRow:
-    about = {name: values[name] for name in values if name not in TILE_VALUES}
-    return TunedRow(schedule=FrozenMap({name: values[name] for name in TILE_VALUES}), **about)
+    made = [name for name in _SCHEDULE if name in values]
+    about = {name: values[name] for name in values if name not in _SCHEDULE}
+    return TunedRow(schedule=FrozenMap({name: values[name] for name in made}), **about)
 
 
 def _plain(row: TunedRow) -> dict[str, Any]:

@@ -7,9 +7,9 @@ gigabytes that nobody touches costs nothing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Protocol
 from unittest import mock
 
@@ -24,7 +24,8 @@ DTYPES = {
     "bool": torch.bool,
 }
 ELEMENT = "element"  # the dtype of q, k and v
-FIELDS = ("block_q", "block_kv", "warps", "stages", "skew")
+FIELDS = ("block_q", "block_kv", "warps", "stages")
+CHOICES = ("skew", "tma")  # fields that a kernel may lack; False where a schedule is silent
 LENGTH = 4096  # a multiple of 16, as almost every length that matters
 
 
@@ -113,19 +114,20 @@ def operands_of(spec: Spec) -> Operands:
 
 
 def call_launcher(
-    launcher: Callable[..., object],
+    launcher: FunctionType,
     operands: Operands,
     element: str,
     schedule: Mapping[str, int],
 ) -> object:
     """Call a launcher with fresh tensors, each argument by its name.
 
-    element: fp16 | bf16 | fp32.  schedule: block_q, block_kv, warps, stages, skew (0 if left out).
+    element: fp16 | bf16 | fp32.  schedule: FIELDS, and of CHOICES those that are made.
     """
     values: dict[str, Any] = {one.name: _empty(one, element) for one in operands.tensors}
     values |= dict(operands.scalars)
     values["keep"] = False
-    values["schedule"] = [int(schedule.get(field, 0)) for field in FIELDS]
+    known = launcher.__globals__["FIELDS"]  # in the order of its module
+    values["schedule"] = [int(schedule.get(field, 0)) for field in known]
     wanted = inspect.signature(launcher).parameters
     return launcher(**{name: value for name, value in values.items() if name in wanted})
 

@@ -19,7 +19,7 @@ from attnc.targets import Target, find_target
 from attnc.tune.amdgcn import Assembly, kind_of, parse_amdgcn
 from attnc.tune.crosscompile import Launch, capture, compile_launch
 from attnc.tune.mix import LoopMix, name_loops
-from attnc.tune.operands import FIELDS, Operands, call_backward, call_launcher
+from attnc.tune.operands import CHOICES, FIELDS, Operands, call_backward, call_launcher
 from attnc.tune.sass import Instruction, MachineCode, read_cubin
 from attnc.tune.ttir import masked_loads_without_other
 
@@ -117,8 +117,9 @@ def report(
     process.
     Raises: UnknownTarget, RefusedTarget.
     """
-    fields = tuple((field, schedule.get(field, 0)) for field in FIELDS)
-    return _report(source, operands, find_target(target), element, fields, stem, kernel)
+    fields = [(field, schedule[field]) for field in FIELDS]
+    fields += [(field, True) for field in CHOICES if schedule.get(field)]
+    return _report(source, operands, find_target(target), element, tuple(fields), stem, kernel)
 
 
 def measure(
@@ -161,7 +162,7 @@ def schedule_text(schedule: Mapping[str, int]) -> str:
     tile = f"{schedule['block_q']}x{schedule['block_kv']}"
     counts = ((schedule[what], what) for what in ("warps", "stages"))
     counted = (f"{n} {what if n > 1 else what[:-1]}" for n, what in counts)
-    return ", ".join([tile, *counted, *(["skewed"] if schedule.get("skew") else [])])
+    return ", ".join([tile, *counted, *(name for name in CHOICES if schedule.get(name))])
 
 
 @functools.cache

@@ -3,6 +3,10 @@
 The rule knows a kernel's shape and a device's limits roughly; what it cannot know (registers, what
 overlaps what) is decided within a step or two of it.  So a candidate's distance is the number of
 doublings and halvings between the two, and the search compiles outwards until its budget is spent.
+
+Descriptors (tma) are tried with three stages or more: with fewer, the cost model, which takes their
+data as arrived, flatters them.  Skew is tried with tiles of 128 keys or more: with fewer, no
+prototype gained by it.
 """
 
 from __future__ import annotations
@@ -19,8 +23,12 @@ CHOICES: Mapping[str, tuple[int, ...]] = {
     "block_kv": (16, 32, 64, 128, 256),
     "warps": (1, 2, 4, 8, 16),
     "stages": (1, 2, 3, 4),
+    "skew": (False, True),
+    "tma": (False, True),
 }
 ROOM = 1.25  # the compiler may hold this much more than registers_per_thread, by our count
+LEAST_TMA_STAGES = 3
+LEAST_SKEWED = 128  # positions of the tile walked
 LEAST_SCORES = 16  # of a thread: fewer, and its lanes repeat each other's work
 
 
@@ -66,9 +74,14 @@ def candidates(
 
 
 def distance(schedule: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """Doublings and halvings from one schedule to another; a stage counts as one."""
-    steps = (abs(math.log2(schedule[name] / other[name])) for name in other if name != "stages")
-    return sum(steps) + abs(schedule["stages"] - other["stages"])
+    """Doublings and halvings from one schedule to another.
+
+    A stage counts as one, descriptors as half a step; skew comes along where it may pay.
+    """
+    sizes = (name for name in other if name not in ("stages", "skew", "tma"))
+    steps = sum(abs(math.log2(schedule[name] / other[name])) for name in sizes)
+    stages = abs(schedule["stages"] - other["stages"])
+    return steps + stages + abs(schedule.get("tma", 0) - other.get("tma", 0)) / 2
 
 
 def _all(kernel: KernelShape) -> Iterator[dict[str, int]]:
@@ -85,6 +98,12 @@ def _is_plausible(
 ) -> bool:
     """Whether the tiles fit registers and shared memory by the least they can need."""
     if schedule["warps"] > target.max_warps:
+        return False
+    if schedule.get("tma") and not (
+        target.has_descriptors and schedule["stages"] >= LEAST_TMA_STAGES
+    ):
+        return False
+    if schedule.get("skew") and schedule[kernel.walked] < LEAST_SKEWED:
         return False
     threads = schedule["warps"] * target.warp_size
     held, walked = schedule[kernel.held], schedule[kernel.walked]

@@ -97,18 +97,20 @@ def access_claims(tiling: Tiling) -> list[Claim]:
     """Nothing is touched out of bounds, and nothing that counts is left out."""
     claims: list[Claim] = []
     for name, group in _by_name(accesses(tiling)).items():
-        claims.append(_for_each(f"{name} stays in bounds", group, _in_bounds))
+        claims.append(for_each(f"{name} stays in bounds", group, _in_bounds))
         if isinstance(group[0].node, Load):
-            claims.append(_for_each(f"{name} leaves out nothing", group, _complete))
+            claims.append(for_each(f"{name} leaves out nothing", group, _complete))
         if tiling.kernel.buffer(group[0].node.buffer).dims[:2] == ("b", "h"):
             what = f"{name} reads the elements of its batch, head and position"
-            claims.append(replace(_for_each(what, group, _addressed), depends_on_tiles=False))
+            claims.append(replace(for_each(what, group, _addressed), depends_on_tiles=False))
     return claims
 
 
-def _for_each(
+def for_each(
     name: str, group: list[Access], statement: Callable[[Access, Meaning, Place], Term]
 ) -> Claim:
+    """Say the same of every access of a group."""
+
     def build(m: Meaning) -> Term:
         return m.both(*(statement(access, m, access.place(m)) for access in group))
 
@@ -165,7 +167,7 @@ def hidden_key_claims(tiling: Tiling) -> list[Claim]:
     keys = tiling.walks and tiling.columns.name == "k"
     what = f"{{}} reads no {'key' if keys else 'query'} hidden from every row"
     return [
-        _for_each(what.format(name), group, _seen_by_some_row)
+        for_each(what.format(name), group, _seen_by_some_row)
         for name, group in _by_name(values).items()
     ]
 

@@ -60,7 +60,7 @@ class Case:
     params: tuple[tuple[str, int | float], ...] = ()
     seed: int = 0
     dropout_p: float = 0.0
-    skew: bool = False  # where the kernel's text offers it
+    choices: tuple[str, ...] = ()  # fields of a schedule, turned on in every kernel that has them
     repeated: bool = False  # run again, and without the NaNs: the same bits each time
 
     @property
@@ -131,8 +131,9 @@ def _size_cases() -> Iterator[Case]:
     yield Case("more queries than keys", 1, 1, 70, 45, "fp32", SMALL)
     yield Case("more queries than keys", 1, 1, 70, 45, "bf16")
     yield Case("tile borders", 1, 1, 64, 96, "fp32", TINY)
-    yield Case("tile borders, skewed", 1, 1, 64, 96, "fp32", TINY, skew=True)
-    yield Case("tails, skewed", 1, 2, 65, 97, "fp16", SMALL, skew=True)
+    yield Case("tile borders, skewed", 1, 1, 64, 96, "fp32", TINY, choices=("skew",))
+    yield Case("tails, described", 1, 2, 65, 97, "fp16", SMALL, choices=("tma",))
+    yield Case("skewed, described", 1, 1, 70, 101, "bf16", TINY, choices=("skew", "tma"))
     yield Case("one query", 2, 1, 1, 75, "fp16")
     yield Case("one key", 1, 1, 40, 1, "fp32", SMALL)
     yield Case("one of each", 1, 2, 1, 1, "bf16")

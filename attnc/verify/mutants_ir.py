@@ -16,8 +16,8 @@ from attnc.ir.nodes import Kernel, Program
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.claims import Tiling, coverage_claims
 from attnc.verify.faults import all_faults
+from attnc.verify.faults_choices import choice_faults
 from attnc.verify.faults_gradients import gradient_faults
-from attnc.verify.faults_skewed import steps_ahead
 from attnc.verify.formulas import check_formulas
 from attnc.verify.interpreted import forward_of, mismatch, small_cases
 from attnc.verify.interpreted_gradients import Trial, check_gradients, trials_of
@@ -50,7 +50,7 @@ def ir_mutants(program: Program) -> Iterator[Mutant]:
     forward = len(forward_of(program).kernels)
     for number, kernel in enumerate(program.kernels):
         more = gradient_faults(kernel) if number >= forward else ()
-        for name, faulty in chain(all_faults(kernel), steps_ahead(kernel), more):
+        for name, faulty in chain(all_faults(kernel), choice_faults(kernel), more):
             kernels = (*program.kernels[:number], faulty, *program.kernels[number + 1 :])
             if kernels not in seen:
                 seen.add(kernels)

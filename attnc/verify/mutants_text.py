@@ -24,6 +24,7 @@ from attnc.verify.text_mutant import TextMutant, assignment, unguarded
 from attnc.verify.ways import Misbehaved, Way, contained
 
 ROWS = r"\w+, \w+, \w+|\*?q\.shape\[:3\]"
+BOX = r"(make_tensor_descriptor\(.+?, \[)(.+?), (\d+)\]"  # ... rows, features
 EMPTY = 'float\\("-inf"\\)'  # as a pattern
 
 
@@ -89,6 +90,11 @@ FORWARD: tuple[TextMutant, ...] = (
     M("scores ahead of a tile later", r"\bahead = tile \+ 1$", "ahead = tile + 2"),
     M("scores ahead unguarded", r", mask=tile \+ 1 < \w+, other=0\.0\)", ")"),
     M("values before the first tile", r", mask=not SKEW or .+, other=0\.0\)", ")"),
+    # what descriptors read
+    M("a descriptor of another tile", r"(_box\w*\.load\(\[)tile \*", r"\1(tile + 1) *"),
+    M("a descriptor a row short", BOX, r"\1\2 - 1, \3]"),
+    M("a descriptor a row long", BOX, r"\1\2 + 1, \3]"),
+    M("a descriptor a feature short", BOX, r"\1\2, \3 - 1]"),
     # memory
     M("load without other", r", other=0(?:\.0)?\)", ")"),
     M("garbage beside the keys", r", other=0\.0\)", ', other=float("nan"))'),

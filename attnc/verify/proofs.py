@@ -21,6 +21,7 @@ from attnc.verify.access_claims import access_claims, hidden_key_claims
 from attnc.verify.ahead_claims import ahead_claims
 from attnc.verify.claims import Claim, Tiling, coverage_claims
 from attnc.verify.concrete_meaning import ConcreteMeaning
+from attnc.verify.descriptor_claims import descriptor_claims
 from attnc.verify.integer_claims import overflow_claims
 from attnc.verify.meaning import Subject
 from attnc.verify.obligations import Obligation
@@ -81,6 +82,7 @@ def claims_of(tiling: Tiling) -> list[Claim]:
         *owner_claims(tiling),
         *piece_claims(tiling),
         *ahead_claims(tiling),
+        *descriptor_claims(tiling),
         *access_claims(tiling),
         *hidden_key_claims(tiling),
         *overflow_claims(tiling),

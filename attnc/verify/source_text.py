@@ -22,8 +22,7 @@ FIELDS: dict[str, tuple[int, ...]] = {
     "warps": (1, 2, 4, 8, 16),
     "stages": tuple(range(1, 9)),
 }
-CHOICES: dict[str, tuple[bool, ...]] = {"skew": (False, True)}  # a row may leave them out
-SKEWED = "forward"  # the kernel that may be
+CHOICES = {name: (False, True) for name in ("skew", "tma")}  # a row may leave them out
 DEVICE = re.compile(r"sm_[0-9]+|gfx[0-9a-f]+")
 ELEMENT_BYTES = (2, 4)
 KERNEL = re.compile(r"[a-z][a-z_]*")
@@ -121,7 +120,7 @@ def _row_faults(key: ast.expr | None, row: ast.expr) -> Iterator[Fault]:
         )
         yield BadRow, key or row, {"what": "device", "allowed": allowed}
     match row:
-        case ast.Dict(names, values) if _are_fields(names, key):
+        case ast.Dict(names, values) if _are_fields(names):
             for name, value in zip(names, values, strict=True):
                 field = str(_constant(name))
                 choices = {**FIELDS, **CHOICES}[field]
@@ -133,12 +132,10 @@ def _row_faults(key: ast.expr | None, row: ast.expr) -> Iterator[Fault]:
             yield BadRow, row, {"what": "tile", "allowed": allowed}
 
 
-def _are_fields(names: Sequence[ast.expr | None], key: ast.expr | None) -> bool:
+def _are_fields(names: Sequence[ast.expr | None]) -> bool:
     """Whether these are the fields of a tile, each once."""
     given = _named(names)
-    may_skew = isinstance(key, ast.Tuple) and _constant(key.elts[-1]) == SKEWED
-    more = set(CHOICES) if may_skew else set[str]()
-    return len(names) == len(given) and set(FIELDS) <= given <= set(FIELDS) | more
+    return len(names) == len(given) and set(FIELDS) <= given <= {*FIELDS, *CHOICES}
 
 
 def _named(names: Sequence[ast.expr | None]) -> set[object]:

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import NoReturn
@@ -197,8 +197,8 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
     if case.tiles and way.name != "reference":
         block_q, block_kv = case.tiles
         tile = {"block_q": block_q, "block_kv": block_kv, "warps": 4, "stages": 2}
-        can_skew = case.skew and "skew" in getattr(way.module, "FIELDS", ())
-        options["schedule"] = tile | {"skew": True} if can_skew else tile
+        chosen = {name: made for name, made in _chosen(way.module, case.choices) if made}
+        options["schedule"] = {**tile, **chosen.pop("forward", {}), **chosen}
     function = way.module.reference if way.name == "reference" else way.module.attention
     declared = {name: tensor for name, tensor in tensors.items() if name not in ("q", "k", "v")}
     result = function(*(tensors[name] for name in "qkv"), **declared, **call.params, **options)
@@ -208,6 +208,13 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
         if not isinstance(tensor, Tensor):
             raise TypeError(f"returned {type(tensor).__name__} in place of a tensor")
     return Answer(out, aux)
+
+
+def _chosen(module: ModuleType, choices: Iterable[str]) -> Iterator[tuple[str, dict[str, bool]]]:
+    """For each kernel the fields that it has of these."""
+    only = getattr(module, "ONLY", {})
+    for kernel in getattr(module, "KERNELS", ()):
+        yield kernel, {name: True for name in choices if kernel in only.get(name, ())}
 
 
 @contextlib.contextmanager

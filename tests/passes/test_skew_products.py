@@ -7,17 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnc.driver import CannotSkew, compile_spec, lower_spec
+from attnc.driver import compile_spec, lower_spec
 from attnc.ir.nodes import Kernel, Loop, Program
 from attnc.ir.printer import print_ir
 from attnc.ir.verifier import IRError, verify
 from attnc.passes.skew_products import SkewProducts
+from attnc.plan.choices import CannotChoose
 from attnc.runtime.loader import load_text
 from attnc.spec.schema import AttentionSpec
 from attnc.verify.ahead_claims import ahead_claims
 from attnc.verify.cases import Case
 from attnc.verify.claims import Tiling
-from attnc.verify.faults_skewed import steps_ahead
+from attnc.verify.faults_choices import steps_ahead
 from attnc.verify.inputs import build_call
 from attnc.verify.interpreted import forward_of, inputs_of, scalars_of, small_cases
 from attnc.verify.interpreter import OutOfBounds, run
@@ -122,7 +123,7 @@ def test_a_loop_that_cannot_run_ahead_stays(body: str) -> None:
     _, kernel = forward(spec)
     assert not any(loop.ahead for loop in loops_of(kernel))
     assert "SKEW" not in compile_spec(spec).module.source
-    with pytest.raises(CannotSkew, match="can make scores ahead"):
+    with pytest.raises(CannotChoose, match="no loop of forward of .* can make scores ahead"):
         compile_spec(sample(body + "\nschedule: {skew: true}"))
 
 
@@ -157,6 +158,6 @@ def test_the_text_gives_the_same_bits(body: str) -> None:
         case = Case("", 1, 2 if not spec.fixes_heads else spec.heads_kv, *sizes, "fp16", (16, 16))
         call = build_call(spec, case)
         in_turn = ask(way, call.tensors, call, case).results
-        skewed = ask(way, call.tensors, call, replace(case, skew=True)).results
+        skewed = ask(way, call.tensors, call, replace(case, choices=("skew",))).results
         for name, found in skewed.items():
             np.testing.assert_array_equal(found.numpy(), in_turn[name].numpy())

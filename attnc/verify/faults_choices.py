@@ -1,4 +1,4 @@
-"""Small deliberate faults in how a READY kernel's loop runs ahead where a schedule skews it."""
+"""Small deliberate faults in what a READY kernel does only where a schedule chooses it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,33 @@ from typing import Any
 
 from sympy import true
 
-from attnc.ir.nodes import STEP, Kernel, Loop
-from attnc.verify.faults import Fault, swapped
+from attnc.ir.nodes import STEP, Kernel, Let, Load, Loop
+from attnc.verify.faults import Fault, statements, swapped
+
+
+def choice_faults(kernel: Kernel) -> Iterator[Fault]:
+    """Faults of every choice."""
+    yield from steps_ahead(kernel)
+    yield from rows_described(kernel)
+
+
+def rows_described(kernel: Kernel) -> Iterator[Fault]:
+    """A descriptor that begins or ends a row early or late."""
+    for where, let in statements(kernel):
+        if not isinstance(let, Let) or not isinstance(load := let.value, Load):
+            continue
+        if load.described is None:
+            continue
+        first, end = load.described
+        options = {
+            "begins a row late": (first + 1, end),
+            "begins a row early": (first - 1, end),
+            "ends a row early": (first, end - 1),
+            "ends a row late": (first, end + 1),
+        }
+        for what, rows in options.items():
+            changed = replace(let, value=replace(load, described=rows))
+            yield f"{where}{let.name}, described, {what}", swapped(kernel, let, changed)
 
 
 def steps_ahead(kernel: Kernel) -> Iterator[Fault]:

@@ -1,0 +1,71 @@
+"""Refuse, by name, what a schedule asks of a kernel that has no such choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attnc.errors import SpecError, UserError
+from attnc.ir.interface import CHOICES
+from attnc.ir.nodes import Kernel, Load, Loop, Program
+from attnc.spec.schema import AttentionSpec
+from attnc.targets import find_target
+
+WHAT = {"skew": "make scores ahead", "tma": "read by tensor descriptors"}
+WHERE = {
+    "skew": "only a loop without a mask can, and where the scores meet nothing but the softmax",
+    "tma": "only rows of q, k, v and grad_out can that lie between two bounds, in a loop that "
+    "serves one head",
+}
+
+
+class CannotChoose(SpecError):
+    """The schedule asks of a kernel what none of its loops can do."""
+
+    code = "spec/cannot-choose"
+    message = "no loop of {kernel} of {name} can {what}"
+    help = "{where}; remove {choice}"
+
+
+class CannotTune(UserError):
+    """A tuned schedule asks of a kernel or a target what it cannot do."""
+
+    code = "user/cannot-choose"
+    message = "the tuned schedule of {kernel} on {target} asks for {choice}, but {why}"
+    help = "remove {choice} from that row of {name}.tuned.json"
+
+
+def check_choices(spec: AttentionSpec, program: Program) -> None:
+    """Raise CannotChoose or CannotTune at the first schedule that asks too much."""
+    able = {kernel.name: {*choices_of(kernel)} for kernel in program.kernels}
+    for kernel, made in able.items():
+        prefix = "schedule" if kernel == "forward" else f"schedule.{kernel}"
+        asked = (spec.schedule or {}) if kernel == "forward" else (spec.schedule or {}).get(kernel)
+        for choice in CHOICES:
+            if (asked or {}).get(choice) and choice not in made:
+                facts = {"kernel": kernel, "name": spec.name, "choice": choice}
+                facts |= {"what": WHAT[choice], "where": WHERE[choice]}
+                raise CannotChoose(spec.spans[f"{prefix}.{choice}"], **facts)
+    for row in spec.tuned.rows if spec.tuned else ():
+        for choice in CHOICES:
+            why = _why_not(row.target, choice, choice in able.get(row.kernel, {choice}))
+            if row.schedule.get(choice) and why:
+                facts = {"kernel": row.kernel, "target": row.target, "choice": choice}
+                raise CannotTune(**facts, name=spec.name, why=why)
+
+
+def _why_not(target: str, choice: str, is_able: bool) -> str:
+    if not is_able:
+        return f"no loop of it can {WHAT[choice]}"
+    if choice == "tma" and not find_target(target).has_descriptors:
+        return "that target has none in hardware"
+    return ""
+
+
+def choices_of(kernel: Kernel) -> Iterator[str]:
+    """The fields of CHOICES that a READY kernel has."""
+    loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
+    if any(loop.ahead is not None for loop in loops):
+        yield "skew"
+    loads = [let.value for loop in loops for let in loop.body if isinstance(let.value, Load)]
+    if any(load.described is not None for load in loads):
+        yield "tma"
