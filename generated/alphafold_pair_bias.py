@@ -156,7 +156,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_pair"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 709c2d8d9d33e507f7f6edcd2458a040e67de295eb311425d10b03f3364558dd
+# sha256 of this file without this line: 17f4fb1e5f37f95587178876717ccb813cdac52790853b0ef98c3abe8c8bb105
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -704,7 +704,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "pair", "scale"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"alphafold_pair_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -796,7 +796,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 32)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 32)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -847,7 +847,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_pair = None
     if wanted & {"pair"}:
-        block_q, block_kv, warps, stages, _ = tile_of("backward_pair", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_pair", q, schedule)
         grad_pair = q.new_empty((heads, q_len, kv_len), dtype=pair.dtype) if "pair" in wanted else None
         programs = triton.cdiv(q_len, block_q) * triton.cdiv(kv_len, block_kv) * heads
         if programs >= 2**31:
@@ -896,8 +896,8 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv", "backward_pair")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "tma": (False, True)}
-ONLY = {"tma": ("forward", "backward_q")}  # fields that not every kernel has
+CHOICES = {"tma": ("forward", "backward_q")}  # True or False for the kernels that have them
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), **dict.fromkeys(CHOICES, (False, True))}
 
 
 def tile_of(kernel, q, schedule):
@@ -1068,7 +1068,7 @@ def attention(q, k, v, *, pair, present, scale=None, return_aux=False, schedule=
     pair: [heads, q_len, kv_len] bfloat16.
     present: [batch, kv_len] bool.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, tma (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages and, True or False, tma, in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1229,7 +1229,7 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    allowed = [[name for name in FIELDS if kernel in CHOICES.get(name, KERNELS)] for kernel in KERNELS]
     asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
     tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]

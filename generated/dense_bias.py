@@ -161,7 +161,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_bias"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 92f90c1f86dd1c600cf73d28f8d8bf0cd717fb989128120c4e55b99717eb203e
+# sha256 of this file without this line: df22d2ae3e61062eb13e41fa9f9018d346b9887a55d5329462b078b2de317c84
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -786,7 +786,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "bias", "scale"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"dense_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -924,7 +924,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_bias = None
     if wanted & {"bias"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_bias", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_bias", q, schedule)
         grad_bias = q.new_empty((heads, q_len, kv_len), dtype=bias.dtype) if "bias" in wanted else None
         programs = triton.cdiv(q_len, block_q) * triton.cdiv(kv_len, block_kv) * heads
         if programs >= 2**31:
@@ -970,8 +970,8 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv", "backward_bias")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True), "tma": (False, True)}
-ONLY = {"skew": ("forward", ), "tma": ("forward", "backward_q", "backward_kv")}  # fields that not every kernel has
+CHOICES = {"skew": ("forward",), "tma": ("forward", "backward_q", "backward_kv")}  # True or False for the kernels that have them
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), **dict.fromkeys(CHOICES, (False, True))}
 
 
 def tile_of(kernel, q, schedule):
@@ -1141,7 +1141,7 @@ def attention(q, k, v, *, bias, scale=None, return_aux=False, schedule=None):
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     bias: [heads, q_len, kv_len] float32.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), tma (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages and, True or False, skew, tma, in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1300,7 +1300,7 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    allowed = [[name for name in FIELDS if kernel in CHOICES.get(name, KERNELS)] for kernel in KERNELS]
     asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
     tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]

@@ -143,7 +143,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 575da5c5c2360916c8fa70e989acc9bb0bda4bb336514bb8f747b83edd91cf7b
+# sha256 of this file without this line: a98750235e21dc31c9f74a816288a3ef008154688ae0cfa68d3b6a6ae26e346c
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -211,6 +211,7 @@ def forward(
     BLOCK_KV: tl.constexpr,  # keys of a tile
     SKEW: tl.constexpr,  # 1: the scores of a tile are made during the tile before, in loops without a mask
     TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
+    LAST_FIRST: tl.constexpr,  # 1: the last tiles are launched first
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     PRECISE: tl.constexpr = q_ptr.dtype.element_ty == tl.float32  # half inputs need no more than the cheap forms
@@ -219,7 +220,7 @@ def forward(
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
-    q_block = program % q_blocks
+    q_block = q_blocks - 1 - program % q_blocks if LAST_FIRST else program % q_blocks
     h = program // q_blocks % heads
     b = program // q_blocks // heads
 
@@ -324,7 +325,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, trained: i
 
     out = q.new_empty((batch, heads, q_len, 64))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages, skew, tma = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, skew, tma, last_first = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"logn_scaled: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -354,6 +355,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, trained: i
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
                 SKEW=skew,
+                LAST_FIRST=last_first,
                 TMA=tma and _describable(k, v),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
@@ -440,6 +442,7 @@ def backward_q(
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
+    LAST_FIRST: tl.constexpr,  # 1: the last tiles are launched first
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     PRECISE: tl.constexpr = q_ptr.dtype.element_ty == tl.float32  # half inputs need no more than the cheap forms
@@ -447,7 +450,7 @@ def backward_q(
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
-    q_block = program % q_blocks
+    q_block = q_blocks - 1 - program % q_blocks if LAST_FIRST else program % q_blocks
     h = program // q_blocks % heads
     b = program // q_blocks // heads
 
@@ -557,6 +560,7 @@ def backward_kv(
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
+    LAST_FIRST: tl.constexpr,  # 1: the last tiles are launched first
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     PRECISE: tl.constexpr = q_ptr.dtype.element_ty == tl.float32  # half inputs need no more than the cheap forms
@@ -564,7 +568,7 @@ def backward_kv(
     # one program for each (key tile, key/value head, batch entry), key tiles innermost
     program = tl.program_id(0)
     kv_blocks = (kv_len + BLOCK_KV - 1) // BLOCK_KV
-    kv_block = program % kv_blocks
+    kv_block = kv_blocks - 1 - program % kv_blocks if LAST_FIRST else program % kv_blocks
     h_kv = program // kv_blocks % kv_heads
     b = program // kv_blocks // kv_heads
 
@@ -676,7 +680,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "scale"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"logn_scaled: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -712,7 +716,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages, _, tma = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, _, tma, last_first = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -750,6 +754,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     heads, q_len, kv_len, scale, trained,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    LAST_FIRST=last_first,
                     TMA=tma and _describable(k, v),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
@@ -759,7 +764,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages, _, tma = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, _, tma, last_first = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -798,6 +803,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     kv_heads, q_len, kv_len, scale, trained,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    LAST_FIRST=last_first,
                     TMA=tma and _describable(q, grad_out),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
@@ -807,12 +813,12 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True), "tma": (False, True)}
-ONLY = {"skew": ("forward", ), "tma": ("forward", "backward_q", "backward_kv")}  # fields that not every kernel has
+CHOICES = {"skew": ("forward",), "tma": ("forward", "backward_q", "backward_kv"), "last_first": ("forward", "backward_q", "backward_kv")}  # True or False for the kernels that have them
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), **dict.fromkeys(CHOICES, (False, True))}
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages, skew, tma] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, skew, tma, last_first] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
     return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
@@ -822,7 +828,7 @@ def tile_of(kernel, q, schedule):
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages, skew, tma].
+    Returns: [block_q, block_kv, warps, stages, skew, tma, last_first].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -979,7 +985,7 @@ def attention(q, k, v, *, trained=512, scale=None, return_aux=False, schedule=No
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     trained: int.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), tma (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages and, True or False, skew, tma, last_first, in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1128,7 +1134,7 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    allowed = [[name for name in FIELDS if kernel in CHOICES.get(name, KERNELS)] for kernel in KERNELS]
     asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
     tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]

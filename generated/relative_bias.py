@@ -164,7 +164,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: da2bf6c91e6a5178c34d2bf1d252bf54577bd8f2a6729e6a7c21c68aa2e972e8
+# sha256 of this file without this line: f1ea425e3741257998ced38ad38ef06c76fa38b00790554ddab69780861c7cf1
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -215,13 +215,14 @@ def forward(
     BLOCK_KV: tl.constexpr,  # keys of a tile
     SKEW: tl.constexpr,  # 1: the scores of a tile are made during the tile before, in loops without a mask
     TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
+    LAST_FIRST: tl.constexpr,  # 1: the last tiles are launched first
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
-    q_block = program % q_blocks
+    q_block = q_blocks - 1 - program % q_blocks if LAST_FIRST else program % q_blocks
     h = program // q_blocks % heads
     b = program // q_blocks // heads
 
@@ -334,7 +335,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: tor
 
     out = q.new_empty((batch, heads, q_len, 64))
     lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
-    block_q, block_kv, warps, stages, skew, tma = tile_of("forward", q, schedule)
+    block_q, block_kv, warps, stages, skew, tma, last_first = tile_of("forward", q, schedule)
     programs = triton.cdiv(q_len, block_q) * heads * batch
     if programs >= 2**31:
         raise ValueError(f"relative_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -366,6 +367,7 @@ def launch_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: tor
                 BLOCK_Q=block_q,
                 BLOCK_KV=block_kv,
                 SKEW=skew,
+                LAST_FIRST=last_first,
                 TMA=tma and _describable(k, v),
                 INDEX=tl.int32 if reach < 2**31 else tl.int64,
                 num_warps=warps,
@@ -459,13 +461,14 @@ def backward_q(
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
     TMA: tl.constexpr,  # 1: tensor descriptors read rows, which begin at multiples of 16 bytes
+    LAST_FIRST: tl.constexpr,  # 1: the last tiles are launched first
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
     # one program for each (query tile, head, batch entry), query tiles innermost
     program = tl.program_id(0)
     q_blocks = (q_len + BLOCK_Q - 1) // BLOCK_Q
-    q_block = program % q_blocks
+    q_block = q_blocks - 1 - program % q_blocks if LAST_FIRST else program % q_blocks
     h = program // q_blocks % heads
     b = program // q_blocks // heads
 
@@ -581,13 +584,14 @@ def backward_kv(
     scale,  # factor of q . k
     BLOCK_Q: tl.constexpr,  # query rows of a tile
     BLOCK_KV: tl.constexpr,  # keys of a tile
+    LAST_FIRST: tl.constexpr,  # 1: the last tiles are launched first
     INDEX: tl.constexpr,  # type of offsets within a tile: tl.int32 or tl.int64
 ):
     scale = number(scale)
     # one program for each (key tile, key/value head, batch entry), key tiles innermost
     program = tl.program_id(0)
     kv_blocks = (kv_len + BLOCK_KV - 1) // BLOCK_KV
-    kv_block = program % kv_blocks
+    kv_block = kv_blocks - 1 - program % kv_blocks if LAST_FIRST else program % kv_blocks
     h_kv = program // kv_blocks % kv_heads
     b = program // kv_blocks // kv_heads
 
@@ -813,7 +817,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "table", "scale"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"relative_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -852,7 +856,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_q = grad_scale = None
     if wanted & {"q", "scale"}:
-        block_q, block_kv, warps, stages, _, tma = tile_of("backward_q", q, schedule)
+        block_q, block_kv, warps, stages, _, tma, last_first = tile_of("backward_q", q, schedule)
         grad_q = q.new_empty((batch, heads, q_len, 64)) if "q" in wanted else None
         grad_scale = q.new_empty((batch, heads, triton.cdiv(q_len, block_q)), dtype=torch.float32) if "scale" in wanted else None
         programs = triton.cdiv(q_len, block_q) * heads * batch
@@ -893,6 +897,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    LAST_FIRST=last_first,
                     TMA=tma and _describable(k, v),
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
@@ -902,7 +907,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
             grad_scale = grad_scale.sum((0, 1, 2))
     grad_k = grad_v = None
     if wanted & {"k", "v"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_kv", q, schedule)
+        block_q, block_kv, warps, stages, _, _, last_first = tile_of("backward_kv", q, schedule)
         grad_k = q.new_empty((batch, kv_heads, kv_len, 64)) if "k" in wanted else None
         grad_v = q.new_empty((batch, kv_heads, kv_len, 64)) if "v" in wanted else None
         programs = triton.cdiv(kv_len, block_kv) * kv_heads * batch
@@ -944,13 +949,14 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                     kv_heads, q_len, kv_len, scale,
                     BLOCK_Q=block_q,
                     BLOCK_KV=block_kv,
+                    LAST_FIRST=last_first,
                     INDEX=tl.int32 if reach < 2**31 else tl.int64,
                     num_warps=warps,
                     num_stages=stages,
                 )
     grad_table = None
     if wanted & {"table"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_table", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_table", q, schedule)
         grad_table = q.new_empty((batch, heads, max(kv_len + q_len - 1, 0)), dtype=torch.float32) if "table" in wanted else None
         programs = triton.cdiv(kv_len + q_len - 1, block_kv) * heads * batch
         if programs >= 2**31:
@@ -1020,12 +1026,12 @@ def _landed(operand, shares, *places):
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv", "backward_table")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True), "tma": (False, True)}
-ONLY = {"skew": ("forward", ), "tma": ("forward", "backward_q")}  # fields that not every kernel has
+CHOICES = {"skew": ("forward",), "tma": ("forward", "backward_q"), "last_first": ("forward", "backward_q", "backward_kv")}  # True or False for the kernels that have them
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), **dict.fromkeys(CHOICES, (False, True))}
 
 
 def tile_of(kernel, q, schedule):
-    """[block_q, block_kv, warps, stages, skew, tma] of a kernel: those that the call asks for, else the table's."""
+    """[block_q, block_kv, warps, stages, skew, tma, last_first] of a kernel: those that the call asks for, else the table's."""
     first = len(FIELDS) * KERNELS.index(kernel)
     asked = schedule[first : first + len(FIELDS)]
     return [usual if own < 0 else own for own, usual in zip(asked, default_schedule(kernel, q.device, q.element_size()))]
@@ -1035,7 +1041,7 @@ def tile_of(kernel, q, schedule):
 def default_schedule(kernel, device, element_bytes):
     """The row of SCHEDULES for a device: its own class, else the nearest older one.
 
-    Returns: [block_q, block_kv, warps, stages, skew, tma].
+    Returns: [block_q, block_kv, warps, stages, skew, tma, last_first].
     """
     name = "sm_80"  # the interpreter takes any
     if device.type == "cuda" and torch.version.hip:
@@ -1191,7 +1197,7 @@ def attention(q, k, v, *, table, scale=None, return_aux=False, schedule=None):
     heads = 2 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     table: [heads, 257] float32.
     scale: factor of q . k; by default 1/sqrt(d).
-    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), tma (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages and, True or False, skew, tma, last_first, in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1351,7 +1357,7 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    allowed = [[name for name in FIELDS if kernel in CHOICES.get(name, KERNELS)] for kernel in KERNELS]
     asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
     tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]

@@ -159,7 +159,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_kv"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
     ("gfx950", 4, "backward_table"): {"block_q": 64, "block_kv": 64, "warps": 4, "stages": 1},
 }
-# sha256 of this file without this line: 2d22a3e3ef63d32260b655e7a802daa4f196f0d35e59c0ae71ef806970d0378a
+# sha256 of this file without this line: b2969d06090c67becb31c3cbec5f3ed77f0474eaaaf9d208ea9ff7c8a099c9b4
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -801,7 +801,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
     finite_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     minus_d_lse = q.new_empty((batch, heads, q_len), dtype=torch.float32)
     if wanted & {"q", "k", "v", "table", "scale"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_rows", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_rows", q, schedule)
         programs = triton.cdiv(q_len, block_q) * heads * batch
         if programs >= 2**31:
             raise ValueError(f"t5_bias: batch {batch} x heads {heads} x q_len {q_len} needs {programs} programs; a grid holds 2**31 - 1")
@@ -939,7 +939,7 @@ def launch_backward(wanted, grad_out, grad_lse, out, lse, q: torch.Tensor, k: to
                 )
     grad_table = None
     if wanted & {"table"}:
-        block_q, block_kv, warps, stages, _, _ = tile_of("backward_table", q, schedule)
+        block_q, block_kv, warps, stages, *_ = tile_of("backward_table", q, schedule)
         grad_table = q.new_empty((batch, heads, max(kv_len + q_len - 1, 0)), dtype=torch.float32) if "table" in wanted else None
         programs = triton.cdiv(kv_len + q_len - 1, block_kv) * heads * batch
         if programs >= 2**31:
@@ -1009,8 +1009,8 @@ def _landed(operand, shares, *places):
 
 
 KERNELS = ("forward", "backward_rows", "backward_q", "backward_kv", "backward_table")
-FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), "skew": (False, True), "tma": (False, True)}
-ONLY = {"skew": ("forward", ), "tma": ("forward", "backward_q", "backward_kv")}  # fields that not every kernel has
+CHOICES = {"skew": ("forward",), "tma": ("forward", "backward_q", "backward_kv")}  # True or False for the kernels that have them
+FIELDS = {"block_q": (16, 32, 64, 128, 256), "block_kv": (16, 32, 64, 128, 256), "warps": (1, 2, 4, 8, 16), "stages": tuple(range(1, 9)), **dict.fromkeys(CHOICES, (False, True))}
 
 
 def tile_of(kernel, q, schedule):
@@ -1180,7 +1180,7 @@ def attention(q, k, v, *, table, scale=None, return_aux=False, schedule=None):
     heads = 1 * kv_heads; one dtype of float16, bfloat16, float32; any strides.
     table: [heads, 32] float32.
     scale: factor of q . k; by default 1.
-    schedule: a mapping of any of block_q, block_kv, warps, stages, skew (True or False), tma (True or False), in place of the table's; one under the name
+    schedule: a mapping of any of block_q, block_kv, warps, stages and, True or False, skew, tma, in place of the table's; one under the name
         of a kernel of the backward is for that kernel, the rest for the forward.
     Raises: TypeError or ValueError that names the argument.
     """
@@ -1339,7 +1339,7 @@ def _default_scale():
 
 def _tiles(schedule):
     """A schedule mapping as the fields of each of KERNELS in turn; -1 where the table decides."""
-    allowed = [[name for name in FIELDS if kernel in ONLY.get(name, KERNELS)] for kernel in KERNELS]
+    allowed = [[name for name in FIELDS if kernel in CHOICES.get(name, KERNELS)] for kernel in KERNELS]
     asked = _fields(schedule, "schedule", (*allowed[0], *KERNELS[1:]))
     tiles = [asked, *(_fields(asked.get(one), f"schedule {one}", names) for one, names in zip(KERNELS[1:], allowed[1:]))]
     return [int(tile.get(name, -1)) for tile in tiles for name in FIELDS]

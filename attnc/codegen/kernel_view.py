@@ -21,6 +21,7 @@ TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
 CHOICES = {  # what a schedule may choose, each by a constant of its name
     "skew": "1: the scores of a tile are made during the tile before, in loops without a mask",
     "tma": "1: tensor descriptors read rows, which begin at multiples of 16 bytes",
+    "last_first": "1: the last tiles are launched first",
 }
 DIGITS = {
     "q_block": "query tile",
@@ -44,7 +45,7 @@ class KernelView:
     unspecialised: tuple[str, ...]  # scalars whose value must not compile a kernel of its own
     lines: tuple[Line, ...]
     helpers: tuple[str, ...]
-    choices: tuple[str, ...]  # fields of a schedule beyond tile, warps and stages: skew, tma
+    choices: tuple[str, ...]  # fields of a schedule beyond tile, warps and stages
     described: tuple[str, ...]  # buffers whose rows a schedule may have read by descriptors
     element: str  # a pointer to elements of the dtype of q; empty where it touches none
 
@@ -108,6 +109,8 @@ class _View:
             yield "skew"
         if self._described():
             yield "tma"
+        if any(digit.turned for digit in self.kernel.grid):
+            yield "last_first"
 
     def _described(self) -> tuple[str, ...]:
         lets = (let.value for loop in self._loops() for let in loop.body)
@@ -147,7 +150,10 @@ class _View:
             if dim.extent.args:
                 yield Line("line", f"{dim.index}s = {extent}")
                 extent = f"{dim.index}s"
-            yield Line("line", f"{dim.index} = {rest} % {extent}")
+            number = f"{rest} % {extent}"
+            if dim.turned:
+                number = f"{extent} - 1 - {number} if LAST_FIRST else {number}"
+            yield Line("line", f"{dim.index} = {number}")
             rest = f"{rest} // {extent}"
         yield Line("line", f"{last.index} = {rest}")
 

@@ -50,7 +50,7 @@ class GradientArgument:
     blank: bool = False
 
 
-CHOICES = ("skew", "tma")  # fields of a schedule that a kernel may lack
+CHOICES = ("skew", "tma", "last_first")  # fields of a schedule that a kernel may lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Schedule:
     """How a kernel is tiled on a device class.
 
     skew: its products run a tile ahead (ir.Ahead).  tma: tensor descriptors do its loads
-    (ir.Load.described).
+    (ir.Load.described).  last_first: its tiles start from the last one (ir.GridDim.turned).
     """
 
     block_q: int
@@ -67,6 +67,7 @@ class Schedule:
     stages: int
     skew: bool = False
     tma: bool = False
+    last_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

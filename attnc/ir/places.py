@@ -45,10 +45,14 @@ class Axis(Node):
 
 @dataclass(frozen=True, slots=True)
 class GridDim(Node):
-    """One digit of the linear program number, innermost first."""
+    """One digit of the linear program number, innermost first.
+
+    turned: a schedule may count it down from the last.
+    """
 
     index: Symbol
     extent: Expr
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _axis(node: Axis) -> Iterator[str]:
 
 @_lines.register
 def _grid_dim(node: GridDim) -> Iterator[str]:
-    yield f"grid {node.index} < {formula_text(node.extent)}"
+    yield f"grid {node.index} < {formula_text(node.extent)}" + (", or counted down" * node.turned)
 
 
 @_lines.register
@@ -238,5 +238,6 @@ def _entry(entry: object) -> str:
             f"block_kv {tile.block_kv}, warps {tile.warps}, stages {tile.stages}"
             + (", skew" if tile.skew else "")
             + (", tma" if tile.tma else "")
+            + (", last_first" if tile.last_first else "")
         )
     return repr(entry)

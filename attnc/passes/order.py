@@ -18,6 +18,7 @@ from attnc.passes.skew_products import SkewProducts
 from attnc.passes.split_axis import SplitAxis
 from attnc.passes.split_phases import SplitPhases
 from attnc.passes.stream_reductions import StreamReductions
+from attnc.passes.turn_grids import TurnGrids
 from attnc.passes.unfold_floors import UnfoldFloors
 from attnc.passes.widen_indices import WidenIndices
 
@@ -41,6 +42,7 @@ PIPELINE = Pipeline(
         CountWithinTiles(),  # once nothing asks any more what a guard says of an index
         SplitAxis(),  # every value over a feature axis is spelled out and can be cut
         DescribeLoads(),  # once features are pieces: each has a descriptor of its own
+        TurnGrids(),  # once the ranges are what they stay
         SkewProducts(),  # last: it speaks of a loop's values by name
     )
 )

@@ -10,11 +10,16 @@ from attnc.ir.nodes import Kernel, Load, Loop, Program
 from attnc.spec.schema import AttentionSpec
 from attnc.targets import find_target
 
-WHAT = {"skew": "make scores ahead", "tma": "read by tensor descriptors"}
+WHAT = {
+    "skew": "make scores ahead",
+    "tma": "read by tensor descriptors",
+    "last_first": "tell its tiles apart",
+}
 WHERE = {
     "skew": "only a loop without a mask can, and where the scores meet nothing but the softmax",
     "tma": "only rows of q, k, v and grad_out can that lie between two bounds, in a loop that "
     "serves one head",
+    "last_first": "all tiles of the kernel visit the same range, whatever comes first",
 }
 
 
@@ -69,3 +74,5 @@ def choices_of(kernel: Kernel) -> Iterator[str]:
     loads = [let.value for loop in loops for let in loop.body if isinstance(let.value, Load)]
     if any(load.described is not None for load in loads):
         yield "tma"
+    if any(digit.turned for digit in kernel.grid):
+        yield "last_first"

@@ -34,6 +34,7 @@ TILE_VALUES = {
 }
 CHOICES = (
     Field("skew", Flag(), "make the scores of a tile during the tile before"),
+    Field("last_first", Flag(), "launch the last tiles first: they have the most to do if causal"),
     Field("tma", Flag(), "read rows by tensor descriptors where strides allow it (sm_90 or newer)"),
 )
 _TILE = tuple(Field(name, _tunable(values), doc) for name, (values, doc) in TILE_VALUES.items())

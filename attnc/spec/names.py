@@ -48,7 +48,7 @@ _GENERATED_LOCALS = (  # what its functions call their values, with a number beh
     is_wanted operand operands found gradient gradients names given varied pull ctx refused inputs
     output keep tensors number results closed member kv_block kv_blocks kv_end q_lo q_hi kernel turn
     own_first n_block n_blocks n_idx n_first n_in_tile terms slot picked pick places passed_on
-    rounded skew SKEW tma TMA ONLY aligned bytes_of
+    rounded skew SKEW tma TMA last_first LAST_FIRST CHOICES aligned bytes_of
     ahead step_ahead logits_ahead score_ahead kv_first_ahead kv_idx_ahead allowed
     probability blind cutoff kept kept_factor largest log_row_sum random_number
     SCALE_SIGN DTYPES FIELDS KERNELS GRADIENTS INTERPRETED INTERPRETER_UPCASTS_BF16 LONGEST

@@ -1,8 +1,8 @@
 """Read NAME.tuned.json, the schedules that `attnc tune --bake` wrote beside a spec.
 
 A user may edit it, so it is read as carefully as a spec: JSON is YAML, and every mistake shows its
-line.  Only block_q, block_kv, warps, stages, skew and tma of a row decide anything; the rest says
-where they come from.
+line.  Only block_q, block_kv, warps, stages, skew, tma and last_first of a row decide anything; the
+rest says where they come from.
 """
 
 from __future__ import annotations

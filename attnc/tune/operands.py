@@ -25,7 +25,11 @@ DTYPES = {
 }
 ELEMENT = "element"  # the dtype of q, k and v
 FIELDS = ("block_q", "block_kv", "warps", "stages")
-CHOICES = ("skew", "tma")  # fields that a kernel may lack; False where a schedule is silent
+CHOICES = (
+    "skew",
+    "tma",
+    "last_first",
+)  # fields that a kernel may lack; False where a schedule is silent
 LENGTH = 4096  # a multiple of 16, as almost every length that matters
 
 

@@ -134,6 +134,7 @@ def _size_cases() -> Iterator[Case]:
     yield Case("tile borders, skewed", 1, 1, 64, 96, "fp32", TINY, choices=("skew",))
     yield Case("tails, described", 1, 2, 65, 97, "fp16", SMALL, choices=("tma",))
     yield Case("skewed, described", 1, 1, 70, 101, "bf16", TINY, choices=("skew", "tma"))
+    yield Case("last tiles first", 1, 1, 70, 101, "fp16", TINY, choices=("last_first",))
     yield Case("one query", 2, 1, 1, 75, "fp16")
     yield Case("one key", 1, 1, 40, 1, "fp32", SMALL)
     yield Case("one of each", 1, 2, 1, 1, "bf16")

@@ -90,6 +90,8 @@ FORWARD: tuple[TextMutant, ...] = (
     M("scores ahead of a tile later", r"\bahead = tile \+ 1$", "ahead = tile + 2"),
     M("scores ahead unguarded", r", mask=tile \+ 1 < \w+, other=0\.0\)", ")"),
     M("values before the first tile", r", mask=not SKEW or .+, other=0\.0\)", ")"),
+    # tiles that are counted down
+    M("counted down from one too many", r"(= \w+) - 1 - (program %)", r"\1 - \2"),
     # what descriptors read
     M("a descriptor of another tile", r"(_box\w*\.load\(\[)tile \*", r"\1(tile + 1) *"),
     M("a descriptor a row short", BOX, r"\1\2 - 1, \3]"),

@@ -22,7 +22,9 @@ FIELDS: dict[str, tuple[int, ...]] = {
     "warps": (1, 2, 4, 8, 16),
     "stages": tuple(range(1, 9)),
 }
-CHOICES = {name: (False, True) for name in ("skew", "tma")}  # a row may leave them out
+CHOICES = {
+    name: (False, True) for name in ("skew", "tma", "last_first")
+}  # a row may leave them out
 DEVICE = re.compile(r"sm_[0-9]+|gfx[0-9a-f]+")
 ELEMENT_BYTES = (2, 4)
 KERNEL = re.compile(r"[a-z][a-z_]*")

@@ -212,7 +212,7 @@ def ask(way: Way, tensors: Mapping[str, Tensor], call: Call, case: Case) -> Answ
 
 def _chosen(module: ModuleType, choices: Iterable[str]) -> Iterator[tuple[str, dict[str, bool]]]:
     """For each kernel the fields that it has of these."""
-    only = getattr(module, "ONLY", {})
+    only = getattr(module, "CHOICES", {})
     for kernel in getattr(module, "KERNELS", ()):
         yield kernel, {name: True for name in choices if kernel in only.get(name, ())}
 

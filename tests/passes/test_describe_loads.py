@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from attnc.driver import compile_spec, lower_spec
-from attnc.ir.nodes import Kernel, Let, Load, Loop
+from attnc.ir.nodes import Kernel, Load, Loop
 from attnc.runtime.loader import load_text
 from attnc.spec import parse_spec
 from attnc.spec.schema import AttentionSpec

@@ -123,7 +123,7 @@ def test_a_loop_that_cannot_run_ahead_stays(body: str) -> None:
     _, kernel = forward(spec)
     assert not any(loop.ahead for loop in loops_of(kernel))
     assert "SKEW" not in compile_spec(spec).module.source
-    with pytest.raises(CannotChoose, match="no loop of forward of .* can make scores ahead"):
+    with pytest.raises(CannotChoose, match="no loop of forward of sample can make scores ahead"):
         compile_spec(sample(body + "\nschedule: {skew: true}"))
 
 
