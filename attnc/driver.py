@@ -46,7 +46,7 @@ def compile_spec(spec: AttentionSpec) -> Compilation:
     program = plan_program(flow)  # Dataflow      -> naive Program
     with _shown_when_it_breaks(program):
         program = PIPELINE.run(program)  # naive  -> ready Program
-    check_choices(spec, program)
+    check_choices(flow, program)
     with _shown_when_it_breaks(program):
         module = sealed(render(program))  # ready Program -> Triton
     return Compilation(spec, flow, program, module)

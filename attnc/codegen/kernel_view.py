@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
+from attnc.codegen.choices import CHOICES, choices_of, described
 from attnc.codegen.counting import Counting, Steps, count_tiles
 from attnc.codegen.lines import Line, arange, by_words, comment, position, tidy, where_a_tile_stands
 from attnc.codegen.skewed import first_scores, skewed
@@ -18,11 +19,6 @@ from attnc.symbols import names_in
 NUMBERS = ("i32", "f32")
 CONSTANTS = {"sign": ": -1 or 1; 0 where only the device knows it", "switch": ""}
 TILES = (("BLOCK_Q", "query rows of a tile"), ("BLOCK_KV", "keys of a tile"))
-CHOICES = {  # what a schedule may choose, each by a constant of its name
-    "skew": "1: the scores of a tile are made during the tile before, in loops without a mask",
-    "tma": "1: tensor descriptors read rows, which begin at multiples of 16 bytes",
-    "last_first": "1: the last tiles are launched first",
-}
 DIGITS = {
     "q_block": "query tile",
     "kv_block": "key tile",
@@ -83,8 +79,8 @@ class _View:
             unspecialised=tuple(s.name for s in self.kernel.scalars if s.kind == "i32"),
             lines=tuple(tidy(lines)),
             helpers=helpers,
-            choices=tuple(self._choices()),
-            described=self._described(),
+            choices=tuple(choices_of(self.kernel)),
+            described=described(self.kernel),
             element=next(elements, ""),
         )
 
@@ -99,26 +95,9 @@ class _View:
         return (
             *known,
             *tiles,
-            *((choice.upper(), CHOICES[choice]) for choice in self._choices()),
+            *((choice.upper(), CHOICES[choice]) for choice in choices_of(self.kernel)),
             ("INDEX", "type of offsets within a tile: tl.int32 or tl.int64"),
         )
-
-    def _choices(self) -> Iterator[str]:
-        """The names in CHOICES of what a schedule may ask of the kernel."""
-        if any(loop.ahead is not None for loop in self._loops()):
-            yield "skew"
-        if self._described():
-            yield "tma"
-        if any(digit.turned for digit in self.kernel.grid):
-            yield "last_first"
-
-    def _described(self) -> tuple[str, ...]:
-        lets = (let.value for loop in self._loops() for let in loop.body)
-        loads = (load for load in lets if isinstance(load, Load) and load.described is not None)
-        return tuple(dict.fromkeys(load.buffer for load in loads))
-
-    def _loops(self) -> list[Loop]:
-        return [stmt for stmt in self.kernel.body if isinstance(stmt, Loop)]
 
     # ------------------------------------------------------------ where the program instance stands
 

@@ -5,12 +5,13 @@ That is the header, the arguments, the checks, the launch and the reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sympy import Expr
 
 from attnc import __version__, symbols
+from attnc.codegen.choices import choices_in
 from attnc.codegen.gradient_view import (
     GradientView,
     PartView,
@@ -25,7 +26,7 @@ from attnc.codegen.gradient_view import (
     written_by,
 )
 from attnc.codegen.header import header_lines, path_text, spec_lines
-from attnc.codegen.kernel_view import CHOICES, KernelView, view_kernel
+from attnc.codegen.kernel_view import KernelView, view_kernel
 from attnc.codegen.operand_view import (
     ParamView,
     TensorView,
@@ -155,7 +156,7 @@ def view_module(program: Program) -> ModuleView:
         forward=tuple(launches[: len(forward)]),
         backward=tuple(launches[len(forward) :]),
         helpers=tuple(sorted({name for one in launches for name in one.kernel.helpers})),
-        choices=_choices(launches),
+        choices=choices_in(program.kernels),
         tensors=tensors,
         params=view_params(interface),
         divisors=tuple(DivisorView(plain(divisor), math_text(divisor)) for divisor in divisors),
@@ -186,13 +187,6 @@ def view_module(program: Program) -> ModuleView:
         scale_needs_lengths=bool(names_in(scale) & {"q_len", "kv_len"}),
         reference=_reference(interface, places_helpers(interface)),
     )
-
-
-def _choices(launches: Iterable[LaunchView]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What a schedule may choose beyond tiles, and of which kernels."""
-    kernels = [one.kernel for one in launches]
-    who = ((name, tuple(one.name for one in kernels if name in one.choices)) for name in CHOICES)
-    return tuple((name, found) for name, found in who if found)
 
 
 def _launch(kernel: Kernel, program: Program) -> LaunchView:

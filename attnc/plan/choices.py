@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnc.errors import SpecError, UserError
+from attnc.graph.operations import Dataflow
 from attnc.ir.interface import CHOICES
 from attnc.ir.nodes import Kernel, Load, Loop, Program
-from attnc.spec.schema import AttentionSpec
 from attnc.targets import find_target
 
 WHAT = {
@@ -39,8 +39,9 @@ class CannotTune(UserError):
     help = "remove {choice} from that row of {name}.tuned.json"
 
 
-def check_choices(spec: AttentionSpec, program: Program) -> None:
+def check_choices(flow: Dataflow, program: Program) -> None:
     """Raise CannotChoose or CannotTune at the first schedule that asks too much."""
+    spec = flow.spec
     able = {kernel.name: {*choices_of(kernel)} for kernel in program.kernels}
     for kernel, made in able.items():
         prefix = "schedule" if kernel == "forward" else f"schedule.{kernel}"

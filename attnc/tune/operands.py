@@ -130,7 +130,7 @@ def call_launcher(
     values: dict[str, Any] = {one.name: _empty(one, element) for one in operands.tensors}
     values |= dict(operands.scalars)
     values["keep"] = False
-    known = launcher.__globals__["FIELDS"]  # in the order of its module
+    known = launcher.__globals__.get("FIELDS", FIELDS)  # in the order of its module
     values["schedule"] = [int(schedule.get(field, 0)) for field in known]
     wanted = inspect.signature(launcher).parameters
     return launcher(**{name: value for name, value in values.items() if name in wanted})

@@ -132,7 +132,7 @@ SCHEDULES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"schedule": {"block_m": 64}},
         ValueError,
         "schedule has no field 'block_m'; it may set block_q, block_kv, warps, stages, "
-        "skew, backward_rows, backward_q, backward_kv",
+        "skew, tma, last_first, backward_rows, backward_q, backward_kv",
     ),
     "kernel": ({"schedule": {"backward_q": 64}}, TypeError,
         "schedule backward_q must be a mapping, not int"),
@@ -140,14 +140,15 @@ SCHEDULES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         {"schedule": {"backward_kv": {"backward_q": {}}}},
         ValueError,
         "schedule backward_kv has no field 'backward_q'; it may set block_q, block_kv, warps, "
-        "stages",
+        "stages, last_first",
     ),
     "skew": ({"schedule": {"skew": 1}}, ValueError,
         "schedule skew must be one of (False, True), not 1"),
     "skew of a kernel": (
         {"schedule": {"backward_q": {"skew": True}}},
         ValueError,
-        "schedule backward_q has no field 'skew'; it may set block_q, block_kv, warps, stages",
+        "schedule backward_q has no field 'skew'; it may set block_q, block_kv, warps, stages, "
+        "tma, last_first",
     ),
     "tile of a kernel": ({"schedule": {"backward_kv": {"block_q": 24}}}, ValueError,
         f"schedule backward_kv block_q must be one of {TILES}, not 24"),

@@ -84,7 +84,7 @@ def launch_forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, schedule: list[int]
 ):
     """Launch the kernel, whatever the device."""
-    block_q, block_kv, warps, stages, _ = schedule
+    block_q, block_kv, warps, stages = schedule
     out = torch.empty_like(q)
     with contextlib.nullcontext():
         forward[(triton.cdiv(q.shape[2], block_q) * 8,)](

@@ -8,7 +8,7 @@ import pytest
 
 from attnc.driver import compile_spec
 from attnc.errors import SpecError
-from attnc.verify.source_text import FIELDS, read_source
+from attnc.verify.source_text import CHOICES, FIELDS, read_source
 from tests.verify.specs import HANDMADE, spec_of
 
 SOURCE = HANDMADE.read_text()
@@ -32,11 +32,11 @@ def test_a_table_that_was_tuned_is_read(tmp_path: Path) -> None:
 
 
 def test_the_launcher_accepts_the_same_values() -> None:
-    source = compile_spec(spec_of("head_dim: 16")).module.source
-    line = next(line for line in source.splitlines() if line.startswith("FIELDS = "))
+    source = compile_spec(spec_of("head_dim: 16\nmask: causal")).module.source
+    lines = [one for one in source.splitlines() if one.startswith(("CHOICES = ", "FIELDS = "))]
     names: dict[str, object] = {}
-    exec(line, names)
-    assert names["FIELDS"] == FIELDS
+    exec("\n".join(lines), names)
+    assert names["FIELDS"] == {**FIELDS, **CHOICES}
 
 
 def shown(number: int, text: str, column: int) -> str:
