@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
-from sympy import Expr, GreaterThan, Integer, StrictLessThan, true
+from sympy import Basic, Expr, GreaterThan, Integer, StrictLessThan, true
 from sympy.logic.boolalg import And, Boolean
 
 from attnc.ir.nodes import Axis, Kernel, Let, Level, Load, Loop
@@ -68,16 +68,16 @@ def _marked(loop: Loop, kernel: Kernel, rows: dict[str, Rows]) -> Loop:
 def _loads(loop: Loop, kernel: Kernel) -> Iterator[tuple[Let, Load, Rows | None]]:
     """Loads of rows of the loop's axis, and what they want of them; None: whatever the tile has."""
     axis, inner = kernel.axis(loop.axis), {let.name for let in loop.body}
-    features = {axis.index: axis for axis in kernel.axes if axis.role == "feature"}
+    features = {str(axis.index): axis for axis in kernel.axes if axis.role == "feature"}
     for let in loop.body:
         load = let.value
         if not isinstance(load, Load) or kernel.buffer(load.buffer).dtype != "element":
             continue
         *fixed, row, column = load.index
-        moving = inner | {str(place) for place in (axis.index, axis.first, *features)}
-        if row != axis.index or column not in features or names_in(*fixed) & moving:
+        moving = inner | {str(axis.index), str(axis.first), *features}
+        if row != axis.index or str(column) not in features or names_in(*fixed) & moving:
             continue
-        exists = features[column].index < features[column].size
+        exists = features[str(column)].index < features[str(column)].size
         guards = [part for part in And.make_args(load.guard) if part not in (exists, true)]
         rows = _bounds(guards, axis)
         if not guards or (rows is not None and not names_in(*rows) & moving):
@@ -86,18 +86,18 @@ def _loads(loop: Loop, kernel: Kernel) -> Iterator[tuple[Let, Load, Rows | None]
 
 def _bounds(guards: list[Boolean], axis: Axis) -> Rows | None:
     """The rows that guards let through, where they are one bound above, and one below at most."""
-    ends: list[Expr] = []
-    starts: list[Expr] = []
+    ends: list[Basic] = []
+    starts: list[Basic] = []
     for guard in guards:
         match guard:
             case StrictLessThan(lhs=axis.index, rhs=end):
                 ends.append(end)
             case StrictLessThan(lhs=axis.within, rhs=end):
-                ends.append(end + axis.first)
+                ends.append(cast(Expr, end) + axis.first)
             case GreaterThan(lhs=axis.index, rhs=start):
                 starts.append(start)
             case _:
                 return None
     if len(ends) != 1 or len(starts) > 1:
         return None
-    return starts[0] if starts else Integer(0), ends[0]
+    return cast(Rows, (starts[0] if starts else Integer(0), ends[0]))

@@ -8,6 +8,7 @@ from attnc.errors import SpecError, UserError
 from attnc.graph.operations import Dataflow
 from attnc.ir.interface import CHOICES
 from attnc.ir.nodes import Kernel, Load, Loop, Program
+from attnc.plan.interface import asked_schedule
 from attnc.targets import find_target
 
 WHAT = {
@@ -44,13 +45,13 @@ def check_choices(flow: Dataflow, program: Program) -> None:
     spec = flow.spec
     able = {kernel.name: {*choices_of(kernel)} for kernel in program.kernels}
     for kernel, made in able.items():
-        prefix = "schedule" if kernel == "forward" else f"schedule.{kernel}"
-        asked = (spec.schedule or {}) if kernel == "forward" else (spec.schedule or {}).get(kernel)
+        asked = asked_schedule(spec.schedule, kernel)
         for choice in CHOICES:
-            if (asked or {}).get(choice) and choice not in made:
+            if asked.get(choice) == (True,) and choice not in made:
                 facts = {"kernel": kernel, "name": spec.name, "choice": choice}
                 facts |= {"what": WHAT[choice], "where": WHERE[choice]}
-                raise CannotChoose(spec.spans[f"{prefix}.{choice}"], **facts)
+                key = choice if kernel == "forward" else f"{kernel}.{choice}"
+                raise CannotChoose(spec.spans[f"schedule.{key}"], **facts)
     for row in spec.tuned.rows if spec.tuned else ():
         for choice in CHOICES:
             why = _why_not(row.target, choice, choice in able.get(row.kernel, {choice}))
