@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from attnc.errors import SpecError, UserError
 from attnc.graph.operations import Dataflow
 from attnc.ir.interface import CHOICES
 from attnc.ir.nodes import Kernel, Load, Loop, Program
 from attnc.plan.interface import asked_schedule
+from attnc.source import Span
 from attnc.targets import find_target
 
 WHAT = {
@@ -50,14 +51,18 @@ def check_choices(flow: Dataflow, program: Program) -> None:
             if asked.get(choice) == (True,) and choice not in made:
                 facts = {"kernel": kernel, "name": spec.name, "choice": choice}
                 facts |= {"what": WHAT[choice], "where": WHERE[choice]}
-                key = choice if kernel == "forward" else f"{kernel}.{choice}"
-                raise CannotChoose(spec.spans[f"schedule.{key}"], **facts)
+                raise CannotChoose(_where(spec.spans, kernel, choice), **facts)
     for row in spec.tuned.rows if spec.tuned else ():
         for choice in CHOICES:
             why = _why_not(row.target, choice, choice in able.get(row.kernel, {choice}))
             if row.schedule.get(choice) and why:
                 facts = {"kernel": row.kernel, "target": row.target, "choice": choice}
                 raise CannotTune(**facts, name=spec.name, why=why)
+
+
+def _where(spans: Mapping[str, Span], kernel: str, choice: str) -> Span:
+    keys = (f"schedule.{kernel}", f"schedule.{choice}", "schedule")
+    return next(spans[key] for key in keys if key in spans)
 
 
 def _why_not(target: str, choice: str, is_able: bool) -> str:
