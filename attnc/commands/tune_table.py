@@ -10,7 +10,7 @@ from attnc.commands.columns import aligned
 from attnc.devices import Device
 from attnc.driver import Compilation
 from attnc.explain.report import schedule_for
-from attnc.tune.choose import Candidate, ranked, reason, time_text, with_reasons
+from attnc.tune.choose import Candidate, rank_correlation, ranked, reason, time_text, with_reasons
 from attnc.tune.records import Record
 
 SHOWN = 8  # rows of a kernel
@@ -40,6 +40,8 @@ def _kernel_lines(
         yield f"  and {len(others) + 1 - SHOWN} slower ones"
     yield f"  {reason(best, others, usual)}"
     yield f"  why: {best.why}"
+    if (rho := rank_correlation(candidates)) is not None:
+        yield f"  predictions rank what was measured with a correlation of {rho:.2f}"
     out = Counter(one.problem for one in with_reasons(candidates) if one.problem)
     for problem, count in out.most_common():
         yield f"  out, {count}: {problem}"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import correlation
 
 from attnc.tune.resources import schedule_text
 
+LEAST_RANKED = 3
 Schedule = tuple[tuple[str, int], ...]
 
 
@@ -67,6 +69,24 @@ def with_reasons(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
         else one
         for one in candidates
     )
+
+
+def rank_correlation(candidates: Sequence[Candidate]) -> float | None:
+    """How well predictions rank what was measured: Spearman's rho, 1 for the same order.
+
+    None for fewer than three measured, or where all times of a kind are equal.
+    """
+    known = [(one.predicted, one.measured) for one in candidates if one.measured is not None]
+    columns = [_ranks(column) for column in zip(*known, strict=True)]
+    if len(known) < LEAST_RANKED or any(len(set(column)) < 2 for column in columns):
+        return None
+    return correlation(*columns)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The place of each value, from 0; equal ones share the mean of theirs."""
+    order = sorted(values)
+    return [order.index(value) + (order.count(value) - 1) / 2 for value in values]
 
 
 def reason(best: Candidate, others: Sequence[Candidate], usual: Schedule) -> str:

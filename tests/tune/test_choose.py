@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from attnc.tune.choose import Candidate, ranked, reason, time_text, with_reasons
+import pytest
+
+from attnc.tune.choose import Candidate, rank_correlation, ranked, reason, time_text, with_reasons
 
 FIELDS = ("block_q", "block_kv", "warps", "stages")
 
@@ -49,6 +51,16 @@ def test_of_two_that_take_as_long_the_first_stays_ahead() -> None:
     usual, other = candidate(128), candidate(64)
     assert ranked([usual, other]) == (usual, other)
     assert ranked([other, usual]) == (other, usual)
+
+
+def test_predictions_are_ranked_against_measurements() -> None:
+    pairs = [(1, 10), (2, 30), (3, 20), (4, 40)]
+    known = [candidate(64, predicted=p, measured=float(m)) for p, m in pairs]
+    assert rank_correlation([*known, candidate(32)]) == pytest.approx(0.8)  # by hand: 1 - 6*2/60
+    assert rank_correlation(known[:2]) is None
+    assert rank_correlation([candidate(64, measured=m) for m in (1.0, 2.0, 3.0)]) is None
+    tied = [candidate(64, predicted=p, measured=float(p)) for p in (1, 1, 2)]
+    assert rank_correlation(tied) == pytest.approx(1)
 
 
 def test_nothing_sound_is_nothing() -> None:
