@@ -52,6 +52,11 @@ SCHEDULE = Section(
             for name in OTHER_KERNELS
         ),
     ),
+    later={
+        "warp_specialize": "warps that load beside warps that compute",
+        "persistent": "programs that walk several tiles",
+        "pack_heads": "heads of a group in the rows of a tile",
+    },
 )
 
 _LENGTHS = (

@@ -65,6 +65,7 @@ WRONG: dict[str, str] = {
     "schedule_odd": f"{HEAD}schedule: {{block_q: 65}}\n",
     "schedule_odd_in_a_kernel": f"{HEAD}schedule: {{backward_q: {{block_q: 65}}}}\n",
     "schedule_of_no_kernel": f"{HEAD}schedule: {{backward_k: {{block_q: 64}}}}\n",
+    "schedule_later": f"{HEAD}schedule: {{persistent: true}}\n",
     "schedule_word": f"{HEAD}schedule: fast\n",
     "schedule_empty_list": f"{HEAD}schedule: {{block_q: []}}\n",
     "check_not_a_list": f"{HEAD}check: {{q_len: 3}}\n",
