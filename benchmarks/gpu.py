@@ -38,6 +38,7 @@ WINDOW, PREFIX, CAP = 1024, 1024, 50.0
 SHORT = 384  # of the check of gradients
 ROWS = 64  # of the check at the timed length
 SLACK = 4.0  # errors may be so many times those of the dense computation in the same dtype
+CHOSEN = "attnc, choices"  # tma, skew, last_first
 FLOOR = 2e-2  # and this much of the largest value
 
 Pairs = Callable[[float], float]  # visible pairs of a head at a length
@@ -144,6 +145,11 @@ class Bench:
         self.until = time.monotonic() + seconds
 
     @property
+    def has_descriptors(self) -> bool:
+        """Whether the device does tensor descriptors in hardware; a rehearsal says yes."""
+        return self.device != "cuda" or torch.cuda.get_device_capability() >= (9, 0)
+
+    @property
     def is_over(self) -> bool:
         """Whether the time is spent."""
         return time.monotonic() > self.until
@@ -192,6 +198,8 @@ class Bench:
     def providers(self, variant: Variant, module: ModuleType) -> Iterator[tuple[str, Attention]]:
         """Ours first."""
         yield "attnc", lambda x: module.attention(**x)
+        if self.has_descriptors and (schedule := _choices(module)):
+            yield CHOSEN, lambda x: module.attention(**x, schedule=schedule)
         if variant.sdpa is not None:
             for name, backend in BACKENDS.items():
                 yield name, self.sdpa(variant, backend)
@@ -279,6 +287,22 @@ class Bench:
         milliseconds = do_bench(work, warmup=25, rep=100, return_mode="median")
         assert isinstance(milliseconds, float)
         return 1e-3 * milliseconds
+
+
+def _choices(module: ModuleType) -> dict[str, Any]:
+    """A schedule that takes every choice of the kernels where it should pay; empty: there is none.
+
+    The forward's tile is the one that skew wants on sm_90.
+    """
+    offered: Mapping[str, Sequence[str]] = getattr(module, "CHOICES", {})
+    made: dict[str, Any] = {
+        kernel: {name: True for name in offered if kernel in offered[name]}
+        for kernel in module.KERNELS
+    }
+    made.get("backward_kv", {}).pop("last_first", None)  # its first tiles have the most to do
+    own = made.pop("forward")
+    tile = {"block_q": 128, "block_kv": 128, "warps": 8, "stages": 2}
+    return {**tile, **own, **{name: one for name, one in made.items() if one}} if own else {}
 
 
 Mod = Callable[..., Tensor]

@@ -134,7 +134,7 @@ class Section:
     def _unknown(self, entry: Entry, report: Report) -> None:
         key, name = entry.key, entry.key.value
         if name in self.later:
-            advice = "this version compiles forward attention without it; remove the key"
+            advice = "this version compiles attention without it; remove the key"
             feature = f"{name} ({self.later[name]})"
             report.append(mistakes.NotBuiltYet(key.span, feature=feature, advice=advice))
             return
