@@ -89,7 +89,7 @@ FORWARD: tuple[TextMutant, ...] = (
     M("scores ahead not moved on", r"^( +)(logits\w*_ahead) = (?!tl\.full).*$", r"\1\2 = \2"),
     M("scores ahead of a tile later", r"\bahead = tile \+ 1$", "ahead = tile + 2"),
     M("scores ahead unguarded", r", mask=tile \+ 1 < \w+, other=0\.0\)", ")"),
-    M("values before the first tile", r", mask=not SKEW or .+, other=0\.0\)", ")"),
+    M("values before the first tile", r"(mask=.*)not SKEW or [^),]+", r"\1True"),
     # tiles that are counted down
     M("counted down from one too many", r"(= \w+) - 1 - (program %)", r"\1 - \2"),
     # what descriptors read

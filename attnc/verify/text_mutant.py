@@ -47,7 +47,7 @@ def assignment(name: str) -> str:
 
 def unguarded(name: str) -> str:
     """A pattern of a masked load into `name`: group 1 is what stands before its mask."""
-    return rf"^( +{name}\w* = tl\.load\(.+), mask=.+, other=0(?:\.0)?\)"
+    return rf"^( +{name}\w* = (?:.+ if TMA else )?tl\.load\(.+), mask=.+, other=0(?:\.0)?\)"
 
 
 def _kernels(source: str) -> list[tuple[str, tuple[int, int]]]:
