@@ -80,8 +80,9 @@ def _checking(
     def check(*args: Any, **kwargs: Any) -> Any:
         pointers, mask = args[0], args[mask_at]
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        shown = mask if isinstance(mask, np.ndarray) else mask.data  # an array from a descriptor
         # a scalar comparison makes a mask of whole numbers, which would index instead of select
-        chosen = np.broadcast_to(mask.data.astype(bool), pointers.data.shape)
+        chosen = np.broadcast_to(shown.astype(bool), pointers.data.shape)
         addresses = pointers.data[chosen]
         if stray := _outside(addresses.astype(np.uint64), size, starts, ends):
             raise StrayAccess(f"{kind} {stray} elements outside of its tensors")

@@ -11,9 +11,10 @@ from attnc.ir.nodes import Kernel, Load, Loop
 from attnc.runtime.loader import load_text
 from attnc.spec import parse_spec
 from attnc.spec.schema import AttentionSpec
-from attnc.verify.cases import Case
+from attnc.verify.cases import Case, cases_for
 from attnc.verify.faults_choices import rows_described
 from attnc.verify.inputs import build_call
+from attnc.verify.numbers import judge
 from attnc.verify.obligations import Obligation
 from attnc.verify.proofs import prove
 from attnc.verify.ways import Way, ask
@@ -96,6 +97,19 @@ def test_descriptors_give_the_same_bits(mask: str, head_dim: int) -> None:
         for name in plain:
             assert plain[name].equal(boxed[name]) and plain[name].equal(both[name])
     assert made and all(made)
+
+
+def test_verify_judges_what_descriptors_read() -> None:
+    """Every address included; one row more is a stray access or a hidden key's NaN."""
+    spec = spec_of("mask: causal\nhead_dim: 16")
+    source = compile_spec(spec).module.source
+    cases = [case for case in cases_for(spec) if "tma" in case.choices]
+    longer = source.replace("[tl.maximum(kv_hi, 1), 16]", "[kv_hi + 99, 16]")
+    assert longer.count("[kv_hi + 99, 16]") == 2
+    for text, sound in ((source, True), (longer, False)):
+        module = load_text(text, "judged", interpret=True)
+        found = [one for case in cases for one in judge(spec, module, case)]
+        assert all(one.ok for one in found) is sound
 
 
 def _noted(describable, made):
