@@ -138,7 +138,7 @@ SCHEDULES = {
     ("gfx950", 4, "backward_q"): {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 2},
     ("gfx950", 4, "backward_kv"): {"block_q": 32, "block_kv": 64, "warps": 4, "stages": 2},
 }
-# sha256 of this file without this line: 0ec0169933921775ff2a38fca41af0b9e4008cdd970dbc936fb60246f67247e5
+# sha256 of this file without this line: dafe93554624a3807b75874fa4e3c20e01fb272ec64e6bf649887f00d952f5df
 # --- end of schedules
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 was set before the import
@@ -238,11 +238,11 @@ def forward(
         if SKEW:
             logits = logits_ahead  # made by the step before
             ahead = tile + 1
-            k_tile = tl.trans(k_box.load([(ahead if tile + 1 < full_hi else -1) * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
+            k_tile = tl.trans(k_box.load([(ahead if tile + 1 < full_hi else -1) * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0])) if TMA else tl.load(k_base + ahead * k_step + k_offsets, mask=tile + 1 < full_hi, other=0.0)
             qk = tl.dot(q_tile, k_tile, input_precision="ieee")
             logits_ahead = qk * scale_sign
         else:
-            k_tile = tl.trans(k_box.load([tile * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets)
+            k_tile = tl.trans(k_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets)
             qk = tl.dot(q_tile, k_tile, input_precision="ieee")
             logits = qk * scale_sign
         tile_max = tl.max(logits, 1)
@@ -252,7 +252,7 @@ def forward(
         p = tl.exp2(logits * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = v_box.load([(tile if not SKEW or tile >= full_lo else -1) * BLOCK_KV - kv_lo, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= full_lo, other=0.0)
+        v_tile = v_box.load([(tile if not SKEW or tile >= full_lo else -1) * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=not SKEW or tile >= full_lo, other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -264,7 +264,7 @@ def forward(
         tile = step + tile_lo if step < steps_1 else full_hi + step - steps_1
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = tl.trans(k_box.load([tile * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
+        k_tile = tl.trans(k_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0])) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, k_tile, input_precision="ieee")
         logits = qk * scale_sign
         visible = (q_pos[:, None] - kv_idx[None, :] < width_here) & (kv_idx[None, :] <= q_pos[:, None])  # mask: causal & (q_pos - kv_idx < width[h])
@@ -276,7 +276,7 @@ def forward(
         p = tl.exp2(logits_visible * factor - (anchor * factor)[:, None])
         tile_sum = tl.sum(p, 1)
         row_sum = rescale * row_sum + tile_sum
-        v_tile = v_box.load([tile * BLOCK_KV - kv_lo, 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[:, None], other=0.0)
+        v_tile = v_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0]) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[:, None], other=0.0)
         acc = acc * rescale[:, None]
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc, input_precision="ieee")
         row_max = row_max_new
@@ -478,8 +478,8 @@ def backward_q(
 
     # tiles in which everything is visible
     for tile in range(full_lo, full_hi):
-        k_tile = k_box.load([tile * BLOCK_KV - kv_lo, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets)
-        v_tile = tl.trans(v_box.load([tile * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets)
+        k_tile = k_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         p = tl.exp2(qk * call_term + row_term[:, None])
         d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")
@@ -496,8 +496,8 @@ def backward_q(
         tile = step + tile_lo if step < steps_1 else full_hi + step - steps_1
         kv_first = tile * BLOCK_KV
         kv_idx = kv_first + kv_in_tile
-        k_tile = k_box.load([tile * BLOCK_KV - kv_lo, 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[:, None], other=0.0)
-        v_tile = tl.trans(v_box.load([tile * BLOCK_KV - kv_lo, 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
+        k_tile = k_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0]) if TMA else tl.load(k_base + tile * k_step + k_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[:, None], other=0.0)
+        v_tile = tl.trans(v_box.load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0])) if TMA else tl.load(v_base + tile * v_step + v_offsets, mask=((kv_idx < kv_hi) & (kv_idx >= kv_lo))[None, :], other=0.0)
         qk = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee")
         p = tl.exp2(qk * call_term + row_term[:, None])
         d_p = tl.dot(grad_out_tile, v_tile, input_precision="ieee")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from attnc.codegen.triton_text import TritonText
 from attnc.ir.nodes import Axis, Kernel, Load
+from attnc.symbols import names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ def descriptor(
         shape = f"tl.maximum({shape}, 1)"  # no descriptor is of nothing; then no tile is asked for
     moved, back = "", ""
     if start != 0:
-        moved = f" + tl.cast({text.over(start, ())}, tl.int64) * {stride}"
-        back = f" - {text.over(start, ())}"
+        first = text.over(start, ())
+        moved = f" + tl.cast({first}, tl.int64) * {stride}"
+        is_wide = any(name in text.names and text.names[name].long for name in names_in(start))
+        back = f" - tl.cast({first}, tl.int32)" if is_wide else f" - {first}"  # it takes 32 bits
     sizes = f"[{shape}, {features.size}], [{stride}, 1], [{rows.tile}, {features.tile}]"
     made = f"tl.make_tensor_descriptor({base}{moved}, {sizes})"
     name = claim(f"{load.buffer}_box", made)

@@ -11,6 +11,8 @@ from attnc.ir.nodes import Kernel, Load, Loop
 from attnc.runtime.loader import load_text
 from attnc.spec import parse_spec
 from attnc.spec.schema import AttentionSpec
+from attnc.tune.operands import operands_of
+from attnc.tune.resources import report
 from attnc.verify.cases import Case, cases_for
 from attnc.verify.faults_choices import rows_described
 from attnc.verify.inputs import build_call
@@ -110,6 +112,27 @@ def test_verify_judges_what_descriptors_read() -> None:
         module = load_text(text, "judged", interpret=True)
         found = [one for case in cases for one in judge(spec, module, case)]
         assert all(one.ok for one in found) is sound
+
+
+WIDE = """
+heads: {q: 2, kv: 1}
+head_dim: 16
+mask: causal & (q_pos - kv_idx < width[h])
+tensors: {width: {shape: [heads], dtype: int32}}
+"""
+
+
+def test_offsets_of_a_descriptor_have_32_bits() -> None:
+    """The first row that a tensor's element decides is counted in 64: Triton takes only 32."""
+    spec = spec_of(WIDE)
+    source = compile_spec(spec).module.source
+    assert ".load([tile * BLOCK_KV - tl.cast(kv_lo, tl.int32), 0])" in source
+    module = load_text(source, "wide", interpret=True)
+    for case in (case for case in cases_for(spec) if "tma" in case.choices):
+        assert all(one.ok for one in judge(spec, module, case))
+    schedule = {"block_q": 64, "block_kv": 32, "warps": 4, "stages": 3, "tma": True}
+    (one,) = report(source, operands_of(spec), "sm_90", "fp16", schedule)
+    assert one.fits
 
 
 def _noted(describable, made):
