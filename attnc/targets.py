@@ -25,7 +25,7 @@ class Target:
 
     name: str  # sm_90, gfx942 ...
     meaning: str  # chips of this class
-    matrix_unit: str  # mma | wgmma | tcgen05 | mfma
+    matrix_unit: str  # mma | wgmma | tcgen05 | mfma | none: Triton has no products for it
     shared_bytes: int  # shared memory (AMD: LDS) of one block
     registers: int = 65536  # 32-bit registers of a multiprocessor (AMD: of a compute unit)
     registers_per_thread: int = 255
@@ -33,12 +33,9 @@ class Target:
     max_warps: int = 32  # of one block
     dot_minimum: int = 16  # least extent of a product
     tensor_columns: int = 0  # columns of tensor memory
-    why_not: str = ""  # why attnc writes no kernels for this class; empty: it does
-
-    @property
-    def forward(self) -> bool:
-        """Whether attnc writes forward kernels for it."""
-        return not self.why_not
+    by_default: bool = True  # whether every generated file has schedules for it
+    has_bf16: bool = True
+    has_backward: bool = True  # whether attnc writes kernels of the backward for it
 
     @property
     def vendor(self) -> str:
@@ -55,9 +52,25 @@ class Target:
         """Whether tensor descriptors (TMA) are done in hardware there."""
         return self.capability >= 90
 
+    @property
+    def has_async_copies(self) -> bool:
+        """Whether loads can be pipelined: what AMD has instead, Triton knows."""
+        return self.vendor == "amd" or self.capability >= 80
+
+    def why_not(self, kernel: str, element: str) -> str:
+        """Why it gets no such kernel for elements of a type (fp16 ...); empty: it does."""
+        if element == "bf16" and not self.has_bf16:
+            return "computes no bf16; take fp16: `dtype: fp16` in the spec"
+        if kernel != "forward" and not self.has_backward:
+            return "gets kernels of the forward alone"
+        return ""
+
 
 TARGETS: tuple[Target, ...] = (
-    Target("sm_75", "T4, RTX 20", "mma", 64 * KIB, why_not="it has no bf16 and no async copies"),
+    Target(
+        "sm_75", "T4, RTX 20", "none", 64 * KIB,
+        by_default=False, has_bf16=False, has_backward=False,
+    ),
     Target("sm_80", "A100", "mma", 163 * KIB),
     Target("sm_86", "A10, A40, RTX 30", "mma", 99 * KIB),
     Target("sm_89", "L4, L40S, RTX 40", "mma", 99 * KIB),
@@ -74,7 +87,7 @@ TARGETS: tuple[Target, ...] = (
     ),
 )  # fmt: skip
 
-SUPPORTED: tuple[Target, ...] = tuple(target for target in TARGETS if target.forward)
+TARGET_NAMES = tuple(target.name for target in TARGETS)
 
 
 class UnknownTarget(UserError):
@@ -86,22 +99,24 @@ class UnknownTarget(UserError):
 
 
 class RefusedTarget(UserError):
-    """Report a device class attnc knows and writes no kernels for."""
+    """Report a kernel that attnc does not write for a device class."""
 
     code = "user/refused-target"
-    message = "attnc writes no kernels for {name} ({meaning}): {why}"
-    help = "known targets: {known}"
+    message = "{kernel} cannot be made for {name} ({meaning}): it {why}"
 
 
 def find_target(name: str) -> Target:
     """Find a device class by its name.
 
-    Raises: UnknownTarget, RefusedTarget.
+    Raises: UnknownTarget.
     """
-    known = ", ".join(target.name for target in SUPPORTED)
     found = next((target for target in TARGETS if target.name == name), None)
     if found is None:
-        raise UnknownTarget(name=name, known=known)
-    if found.why_not:
-        raise RefusedTarget(name=name, meaning=found.meaning, why=found.why_not, known=known)
+        raise UnknownTarget(name=name, known=", ".join(TARGET_NAMES))
     return found
+
+
+def check_target(target: Target, kernel: str, element: str) -> None:
+    """Raise RefusedTarget where a class gets no such kernel for elements of a type."""
+    if why := target.why_not(kernel, element):
+        raise RefusedTarget(kernel=kernel, name=target.name, meaning=target.meaning, why=why)

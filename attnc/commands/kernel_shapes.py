@@ -12,14 +12,21 @@ from attnc.ir.nodes import BLOCK_KV, BLOCK_Q, Kernel, Loop, Program, Start
 from attnc.plan.choices import choices_of
 from attnc.plan.interface import asked_schedule
 from attnc.spec.schema import AttentionSpec
+from attnc.targets import find_target
 from attnc.tune.space import KernelShape
 
 FIELD: dict[Basic, str] = {BLOCK_Q: "block_q", BLOCK_KV: "block_kv"}
 
 
 def kernel_shapes(spec: AttentionSpec, program: Program, target: str) -> tuple[KernelShape, ...]:
-    """One for each kernel of the program, in its order."""
-    return tuple(_shape(spec, program, kernel, target) for kernel in program.kernels)
+    """One for each kernel of the program that the target gets, in its order."""
+    return tuple(_shape(spec, program, kernel, target) for kernel in kernels_on(program, target))
+
+
+def kernels_on(program: Program, target: str) -> tuple[Kernel, ...]:
+    """The kernels of the program that a device class gets, in its order."""
+    has_backward = find_target(target).has_backward
+    return tuple(one for one in program.kernels if has_backward or one.name == "forward")
 
 
 def _shape(spec: AttentionSpec, program: Program, kernel: Kernel, target: str) -> KernelShape:

@@ -60,7 +60,7 @@ def _targets() -> list[dict[str, Any]]:
             "name": one.name,
             "shared": f"{one.shared_bytes // 1024} KB",
             "unit": one.matrix_unit,
-            "meaning": f"{one.meaning}: refused, {one.why_not}" if one.why_not else one.meaning,
+            "meaning": one.meaning + ("" if one.by_default else ": forward, by `attnc tune` alone"),
         }
         for one in TARGETS
     ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from itertools import product
 from typing import TYPE_CHECKING
 
 from attnc.commands.columns import aligned
 from attnc.commands.judges import require
+from attnc.commands.kernel_shapes import kernels_on
 from attnc.driver import Compilation
 from attnc.explain.report import schedule_for
 from attnc.targets import find_target
@@ -36,7 +36,8 @@ def _reports(one: Compilation, targets: Iterable[str]) -> list[KernelResources]:
     from attnc.tune.operands import operands_of
 
     found: list[KernelResources] = []
-    for kernel, target in product(one.program.kernels, targets):
+    wanted = [(name, kernel) for name in targets for kernel in kernels_on(one.program, name)]
+    for target, kernel in wanted:
         found += checked_report(
             one.module.source,
             operands_of(one.spec),

@@ -20,6 +20,7 @@ from attnc.artifact import write_all
 from attnc.commands.compile_specs import refuse_to_lose
 from attnc.commands.inputs import read_one
 from attnc.commands.judges import require
+from attnc.commands.kernel_shapes import kernels_on
 from attnc.commands.meter import Meter
 from attnc.commands.outputs import writing
 from attnc.devices import Device, find_device
@@ -30,6 +31,7 @@ from attnc.spec import with_tuned
 from attnc.spec.frozen import FrozenMap
 from attnc.spec.schema import AttentionSpec, Tuned, TunedRow
 from attnc.spec.tuned import print_tuned, tuned_path
+from attnc.targets import check_target, find_target
 from attnc.verify.source_parts import kernels_hash
 
 if TYPE_CHECKING:
@@ -71,7 +73,9 @@ def run(options: Namespace) -> int:
     if options.candidates < 1:
         raise BadCount(option="--candidates", value=options.candidates)
     began = time.perf_counter()
-    made = compile_spec(replace(spec, dtype=options.dtype or spec.dtype))
+    spec_of_dtype = replace(spec, dtype=options.dtype or spec.dtype)
+    check_target(find_target(device.target), "forward", spec_of_dtype.dtype)
+    made = compile_spec(spec_of_dtype)
     record, place = _record(made, device, options)
     winners = _winners(made, device, record)
     baked = None
@@ -128,7 +132,7 @@ def _winners(made: Compilation, device: Device, record: Record) -> dict[str, Can
     from attnc.tune.choose import ranked
 
     winners: dict[str, Candidate] = {}
-    for kernel in made.program.kernels:
+    for kernel in kernels_on(made.program, device.target):
         tried = record.of(kernel.name)
         best = ranked(tried)
         if not best:

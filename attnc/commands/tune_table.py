@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from attnc.commands.columns import aligned
+from attnc.commands.kernel_shapes import kernels_on
 from attnc.devices import Device
 from attnc.driver import Compilation
 from attnc.explain.report import schedule_for
@@ -24,7 +25,7 @@ def tuning_lines(made: Compilation, device: Device, record: Record) -> Iterator[
     spec = made.spec
     sizes = f"batch {spec.sizes.batch}, {spec.sizes.q_len} queries, {spec.sizes.kv_len} keys"
     yield f"{spec.name} on {device.name} ({device.target}), {spec.dtype}, {sizes}"
-    for kernel in made.program.kernels:
+    for kernel in kernels_on(made.program, device.target):
         usual = asdict(schedule_for(spec, made.program, device.target, kernel.name))
         yield f"\n{kernel.name}"
         yield from _kernel_lines(record.of(kernel.name), tuple(usual.items()))

@@ -87,7 +87,14 @@ class Tuning:
         kernel = next(k for k in self.made.program.kernels if k.name == code.kernel)
         tile = dict(code.schedule)
         situation = situation_of(self.made.spec)
-        work = launch_of(kernel, situation, tile["block_q"], tile["block_kv"], self._element_bytes)
+        work = launch_of(
+            kernel,
+            situation,
+            tile["block_q"],
+            tile["block_kv"],
+            self._element_bytes,
+            last_first=bool(tile.get("last_first")),
+        )
         return predict(code, self.device, work)
 
     def _case(self) -> Case:

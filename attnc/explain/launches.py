@@ -47,19 +47,28 @@ class Launch:
 
 
 def launch_of(
-    kernel: Kernel, situation: Situation, block_q: int, block_kv: int, element_bytes: int
+    kernel: Kernel,
+    situation: Situation,
+    block_q: int,
+    block_kv: int,
+    element_bytes: int,
+    last_first: bool = False,
 ) -> Launch:
-    """Count one launch of a READY kernel; block_q, block_kv: rows and keys of a tile."""
+    """Count one launch of a READY kernel; block_q, block_kv: rows and keys of a tile.
+
+    last_first: whether the digits that can be turned are.
+    """
     numbers: Numbers = {**situation.names(), str(BLOCK_Q): block_q, str(BLOCK_KV): block_kv}
     ranges = LoopRanges(kernel, situation, block_q, block_kv)
     loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
     digits, copies = _digits(kernel, ranges, numbers)
+    turned = {str(digit.index) for digit in kernel.grid if digit.turned and last_first}
     body = loops[0].body if loops else ()
     tiles = {axis.name: int(_number(axis.tile, numbers)) for axis in kernel.axes}
     return Launch(
         programs=tuple(
             _tiles(kernel, loops, ranges, numbers | dict(zip(digits, place, strict=True)))
-            for place in _places(list(digits.values()))
+            for place in _places([(digits[name], name in turned) for name in digits])
         ),
         copies=copies,
         tile_flops=sum(_flops(let, let.value, tiles) for let in body if isinstance(let.value, Dot)),
@@ -99,9 +108,10 @@ def _decides(kernel: Kernel, ranges: LoopRanges, name: str) -> bool:
     return any(ranges.depends_on(one) for one in told)
 
 
-def _places(extents: list[int]) -> Iterator[tuple[int, ...]]:
-    """Every value of the digits, the first one fastest."""
-    return (place[::-1] for place in product(*(range(extent) for extent in reversed(extents))))
+def _places(digits: list[tuple[int, bool]]) -> Iterator[tuple[int, ...]]:
+    """Every value of the digits (an extent, and whether it runs down), the first one fastest."""
+    ranges = [range(extent)[:: -1 if down else 1] for extent, down in digits]
+    return (place[::-1] for place in product(*reversed(ranges)))
 
 
 def _tiles(

@@ -72,12 +72,16 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """The schedule of a kernel on a device class (sm_90 ...) for an element size in bytes."""
+    """The schedule of a kernel on a device class (sm_90 ...) for an element size in bytes.
+
+    is_listed: whether the generated file has it; a class that is rare gets one by tuning alone.
+    """
 
     device: str
     element_bytes: int
     kernel: str
     schedule: Schedule
+    is_listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,8 @@ def interface_lines(interface: Interface) -> Iterator[str]:
         elif field.name in ("scale", "score", "mask"):
             yield f"{field.name} {formula_text(value)}"
         elif field.name in ("schedules", "params", "tensors"):
-            yield from (f"{field.name.removesuffix('s')} {_entry(entry)}" for entry in value)
+            listed = (entry for entry in value if getattr(entry, "is_listed", True))
+            yield from (f"{field.name.removesuffix('s')} {_entry(entry)}" for entry in listed)
         else:
             yield f"{field.name} {value!r}"
 

@@ -12,7 +12,7 @@ SLACK = 1536  # bytes for barriers and for reductions across warps
 UNROLLED = 512  # multiply-adds of one thread and tile
 SPLIT_UNROLLED = 1024  # the same for tf32x3 on mma, whose three products keep all fragments alive
 
-# Float32 products without a matrix unit.
+# Products without a matrix unit.
 UNROLLED_LADDER = ((64, 32, 8), (32, 32, 8), (32, 16, 8), (16, 16, 4), (16, 16, 8))
 
 
@@ -44,7 +44,7 @@ class Demand:
     head_dim_v: int
     element_bytes: int
     score_bytes: int = 0
-    unrolled: bool = False  # float32 products without a matrix unit
+    unrolled: bool = False  # products without a matrix unit
     split: bool = False  # tf32x3: every operand stands in shared memory twice, as head and tail
 
     @property
@@ -68,5 +68,5 @@ def pieces(size: int) -> tuple[int, ...]:
 
 
 def is_bound_by_unrolling(target: Target, demand: Demand) -> bool:
-    """Whether float32 products take no matrix unit there."""
+    """Whether products take no matrix unit there."""
     return demand.unrolled or (demand.split and target.matrix_unit == "mma")

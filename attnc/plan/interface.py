@@ -109,16 +109,17 @@ def _schedules(flow: Dataflow) -> tuple[ScheduleRow, ...]:
     dtypes = {tensor.name: tensor.dtype for tensor in spec.tensors}
     loaded = score_bytes((spec.score, spec.mask), dtypes)
     rows = default_schedules(spec.head_dim_qk, spec.head_dim_v, loaded, spec.fp32_dot, kernels)
-    return tuple(replace(row, schedule=_chosen(flow, row)) for row in rows)
+    return tuple(_chosen(flow, row) for row in rows)
 
 
-def _chosen(flow: Dataflow, row: ScheduleRow) -> Schedule:
+def _chosen(flow: Dataflow, row: ScheduleRow) -> ScheduleRow:
     spec = flow.spec
     tuned = spec.tuned.schedule(row.device, row.element_bytes, row.kernel) if spec.tuned else None
     asked = asked_schedule(spec.schedule, row.kernel)
     allowed = {n: v for n, v in (tuned or {}).items() if v in asked.get(n, (v,))}
     chosen = replace(row.schedule, **{n: values[0] for n, values in asked.items()} | allowed)
-    return replace(chosen, tma=chosen.tma and find_target(row.device).has_descriptors)
+    chosen = replace(chosen, tma=chosen.tma and find_target(row.device).has_descriptors)
+    return replace(row, schedule=chosen, is_listed=row.is_listed or tuned is not None)
 
 
 def asked_schedule(

@@ -31,7 +31,7 @@ from attnc.plan.demand import (
 )
 from attnc.plan.gradient_schedule import STAGES, STAGES_OF_QUERIES, choose_gradient_schedule
 from attnc.symbols import Read, kv_idx, q_idx, q_pos
-from attnc.targets import SUPPORTED, Target
+from attnc.targets import TARGETS, Target
 
 ELEMENT_BYTES = (2, 4)
 TENSOR_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int32": 4, "int64": 8, "bool": 1}
@@ -61,16 +61,19 @@ def default_schedules(
     fp32_dot: str = "ieee",
     kernels: tuple[str, ...] = ("forward",),
 ) -> tuple[ScheduleRow, ...]:
-    """Choose a schedule of every kernel for every device class attnc supports and element size."""
+    """Choose a schedule of every kernel for every device class that gets it and element size."""
     rows: list[ScheduleRow] = []
-    for target, element_bytes in product(SUPPORTED, ELEMENT_BYTES):
+    for target, element_bytes in product(TARGETS, ELEMENT_BYTES):
         demand = Demand(head_dim_qk, head_dim_v, element_bytes, score_bytes)
         unrolled = element_bytes == 4 and fp32_dot == "ieee" and target.vendor == "nvidia"
-        split = element_bytes == 4 and fp32_dot == "tf32x3"
+        unrolled |= target.matrix_unit == "none"
+        split = element_bytes == 4 and fp32_dot == "tf32x3" and not unrolled
         demand = replace(demand, unrolled=unrolled, split=split)
-        for kernel in kernels:
+        for kernel in kernels if target.has_backward else ("forward",):
             schedule = choose_kernel_schedule(kernel, target, demand)
-            rows.append(ScheduleRow(target.name, element_bytes, kernel, schedule))
+            rows.append(
+                ScheduleRow(target.name, element_bytes, kernel, schedule, target.by_default)
+            )
     return tuple(rows)
 
 
@@ -173,6 +176,7 @@ def _steps(target: Target, demand: Demand) -> Iterator[tuple[tuple[int, int, int
     elif _is_wide(target, demand):
         ladder = WIDE_LADDER
     most = 2 if target.vendor == "amd" or demand.unrolled else 3
+    most = most if target.has_async_copies else 1
     yield from product(ladder, range(most, 1, -1))
     yield from product(ladder, (1,))
 

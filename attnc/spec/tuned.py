@@ -21,13 +21,13 @@ from attnc.spec.schema import AttentionSpec, Tuned, TunedRow
 from attnc.spec.sections import Field, List, Section
 from attnc.spec.text_file import read_text
 from attnc.spec.yaml_reader import read_yaml
-from attnc.targets import SUPPORTED
+from attnc.targets import TARGET_NAMES
 
 _SCHEDULE = (*TILE_VALUES, *(field.name for field in CHOICES))
 _ROW = Section(
     "a tuned row",
     (
-        Field("target", Choice(tuple(t.name for t in SUPPORTED)), "device class", required=True),
+        Field("target", Choice(TARGET_NAMES), "device class", required=True),
         Field("element_bytes", Integer(2, 4, (2, 4)), "size of q, k and v", required=True),
         Field("kernel", Line(), "forward, or a kernel of the backward", required=True),
         *(

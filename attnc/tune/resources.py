@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from attnc.runtime.loader import load_text
-from attnc.targets import Target, find_target
+from attnc.targets import Target, check_target, find_target
 from attnc.tune.amdgcn import Assembly, kind_of, parse_amdgcn
 from attnc.tune.crosscompile import Launch, capture, compile_launch
 from attnc.tune.mix import LoopMix, name_loops
@@ -119,7 +119,9 @@ def report(
     """
     fields = [(field, schedule[field]) for field in FIELDS]
     fields += [(field, True) for field in CHOICES if schedule.get(field)]
-    return _report(source, operands, find_target(target), element, tuple(fields), stem, kernel)
+    found = find_target(target)
+    check_target(found, kernel, element)
+    return _report(source, operands, found, element, tuple(fields), stem, kernel)
 
 
 def measure(

@@ -6,7 +6,8 @@ doublings and halvings between the two, and the search compiles outwards until i
 
 Descriptors (tma) are tried with three stages or more: with fewer, the cost model, which takes their
 data as arrived, flatters them.  Skew is tried with tiles of 128 keys or more: with fewer, no
-prototype gained by it.
+prototype gained by it.  The order of tiles (last_first) changes no instruction: the search prices
+both orders of what it compiled.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ CHOICES: Mapping[str, tuple[int, ...]] = {
     "skew": (False, True),
     "tma": (False, True),
 }
+SIZES = ("block_q", "block_kv", "warps")
 ROOM = 1.25  # the compiler may hold this much more than registers_per_thread, by our count
+MOST_UNROLLED = 1024  # multiply-adds of a thread and tile: more, and the compiler takes minutes
 LEAST_TMA_STAGES = 3
 LEAST_SKEWED = 128  # positions of the tile walked
-LEAST_SCORES = 16  # of a thread: fewer, and its lanes repeat each other's work
+LEAST_SCORES = 16  # of a thread: fewer, and lanes of a product repeat each other's work
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def distance(schedule: Mapping[str, int], other: Mapping[str, int]) -> float:
 
     A stage counts as one, descriptors as half a step; skew comes along where it may pay.
     """
-    sizes = (name for name in other if name not in ("stages", "skew", "tma"))
+    sizes = (name for name in other if name in SIZES)
     steps = sum(abs(math.log2(schedule[name] / other[name])) for name in sizes)
     stages = abs(schedule["stages"] - other["stages"])
     return steps + stages + abs(schedule.get("tma", 0) - other.get("tma", 0)) / 2
@@ -86,7 +89,7 @@ def distance(schedule: Mapping[str, int], other: Mapping[str, int]) -> float:
 
 def _all(kernel: KernelShape) -> Iterator[dict[str, int]]:
     values = [
-        kernel.asked.get(name, CHOICES[name] if name in kernel.fields else (usual,))
+        kernel.asked.get(name, CHOICES.get(name, (usual,)) if name in kernel.fields else (usual,))
         for name, usual in kernel.usual.items()
     ]
     for chosen in product(*values):
@@ -99,6 +102,8 @@ def _is_plausible(
     """Whether the tiles fit registers and shared memory by the least they can need."""
     if schedule["warps"] > target.max_warps:
         return False
+    if schedule["stages"] > 1 and not target.has_async_copies:
+        return False
     if schedule.get("tma") and not (
         target.has_descriptors and schedule["stages"] >= LEAST_TMA_STAGES
     ):
@@ -109,10 +114,13 @@ def _is_plausible(
     held, walked = schedule[kernel.held], schedule[kernel.walked]
     if kernel.walked not in kernel.fields:  # no tile of scores
         return held * kernel.features >= threads
+    has_products = target.matrix_unit != "none"
+    if not has_products and held * walked * kernel.features > MOST_UNROLLED * threads:
+        return False
     in_flight = max(1, schedule["stages"] - 1) * walked * kernel.features * element_bytes
     values = held * (kernel.summed + walked) / threads
     return (
-        held * walked >= LEAST_SCORES * threads
+        held * walked >= (LEAST_SCORES if has_products else 1) * threads
         and in_flight <= target.shared_bytes
         and values <= ROOM * target.registers_per_thread
     )

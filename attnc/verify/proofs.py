@@ -70,7 +70,7 @@ def shapes_of(program: Program, kernel: Kernel) -> list[Blocks]:
     A call may bring a schedule of its own, so a program must not live on tiles being tall.
     """
     rows = program.interface.schedules
-    schedules = (row.schedule for row in rows if row.kernel == kernel.name)
+    schedules = (row.schedule for row in rows if row.kernel == kernel.name and row.is_listed)
     return list(dict.fromkeys([*((s.block_q, s.block_kv) for s in schedules), WIDE]))
 
 

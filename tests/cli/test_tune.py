@@ -40,7 +40,9 @@ def test_tunes_bakes_and_answers_again_at_once(
         "small on a100 (sm_80), bf16, batch 1, 512 queries, 512 keys\n\nforward\n"
     )
     assert re.search(r"\n  \d+x\d+, \d+ warps?, \d stages?: predicted \d+\.\d+ us; ", told)
-    assert re.search(r"\n3 schedules, \d+\.\d s; record: .*small\.a100\.[0-9a-f]{16}\.json\n", told)
+    assert re.search(
+        r"\n[3-6] schedules, \d+\.\d s; record: .*small\.a100\.[0-9a-f]{16}\.json\n", told
+    )
     assert not Path("small.tuned.json").exists()
     assert Path("generated/small.py").read_text() == before
 
@@ -51,15 +53,16 @@ def test_tunes_bakes_and_answers_again_at_once(
     assert main(["tune", "small.yaml", "--target", "a100", *FEW, "--bake", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["baked"] == {"schedules": "small.tuned.json", "file": "generated/small.py"}
-    assert len(report["candidates"]) == 3
+    tried = [one for one in report["candidates"] if not one["schedule"]["last_first"]]
+    assert len(tried) == 3
     winner = report["winners"]["forward"]
     (row,) = json.loads(Path("small.tuned.json").read_text())["schedules"]
-    assert {name: row[name] for name in winner["schedule"]} == winner["schedule"]
+    assert {name: row.get(name, False) for name in winner["schedule"]} == winner["schedule"]
     assert (row["target"], row["element_bytes"], row["device"]) == ("sm_80", 2, "a100")
     assert row["by"] == "prediction" and row["microseconds"] > 0
     after = Path("generated/small.py").read_text()
     assert same_kernels(before, after)
-    assert f'("sm_80", 2, "forward"): {json.dumps(winner["schedule"])}' in after
+    assert f'("sm_80", 2, "forward"): {_shown(winner["schedule"])}' in after
 
 
 def test_a_baked_schedule_is_kept_until_the_kernels_change(
@@ -87,6 +90,52 @@ def test_baking_keeps_the_rows_of_others(small: Path) -> None:
         ("sm_90", "hand"),
         ("sm_80", "prediction"),
     ]
+
+
+def test_both_orders_of_the_tiles_are_priced_without_compiling_twice(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A causal mask: the longest tiles come last, unless they are turned."""
+    sizes = ["--set", "sizes={batch: 8, q_len: 8192, kv_len: 8192}"]
+    assert (
+        main(["tune", "small.yaml", "--target", "a100", "--candidates", "1", *sizes, "--json"]) == 0
+    )
+    usual, turned = json.loads(capsys.readouterr().out)["candidates"]
+    assert turned == usual | {
+        "schedule": usual["schedule"] | {"last_first": True},
+        "predicted": turned["predicted"],
+        "why": turned["why"],
+    }
+    assert turned["predicted"] < usual["predicted"]
+    asked = ["--set", "schedule.last_first=true"]
+    words = ["tune", "small.yaml", "--target", "a100", "--candidates", "1", *sizes, *asked]
+    assert main([*words, "--json"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)["candidates"]
+    assert only["schedule"]["last_first"] and only["predicted"] == turned["predicted"]
+
+
+def test_turing_gets_a_forward_by_tuning(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No class of the table has its schedule: it stands in the file once it was asked for."""
+    small.write_text(SMALL.replace("backward: false\n", ""))
+    words = ["tune", "small.yaml", "--target", "t4", "--candidates", "2", "--bake"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "user/refused-target forward cannot be made for sm_75 (T4, RTX 20): "
+        "it computes no bf16; take fp16: `dtype: fp16` in the spec\n"
+    )
+    assert main([*words, "--dtype", "fp16", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert list(report["winners"]) == ["forward"]
+    found = report["winners"]["forward"]
+    assert found["shared_bytes"] <= 64 * 1024 and found["loop_spills"] == 0
+    text = Path("generated/small.py").read_text()
+    rows = re.findall(r'\("sm_75".*', text)
+    assert rows == [f'("sm_75", 2, "forward"): {_shown(found["schedule"])},']
+
+
+def _shown(schedule: dict[str, int]) -> str:
+    """As the generated file has it."""
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in schedule.items() if value) + "}"
 
 
 NO_DEVICE = """\

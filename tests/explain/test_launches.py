@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -45,6 +46,12 @@ def test_a_causal_forward_by_hand() -> None:
     assert found.tile_bytes == 64 * (64 + 32) * 2
     q, k, v, out, lse = 4 * 64 * 2, 2 * 64 * 2, 2 * 32 * 2, 4 * 32 * 2, 4 * 4
     assert found.bytes == 3 * 256 * (q + k + v + out + lse)
+
+
+def test_the_last_tiles_first() -> None:
+    spec, program = lowered(CAUSAL)
+    found = launch_of(program.kernels[0], situation_of(spec), 64, 64, 2, last_first=True)
+    assert found == replace(launch(CAUSAL, "forward"), programs=((3, 1), (2, 1), (1, 1), (0, 1)))
 
 
 def test_the_backward_of_grouped_heads_walks_every_query_head() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnc.runtime.loader import load_text
-from attnc.targets import SUPPORTED, Target, find_target
+from attnc.targets import TARGETS, Target, find_target
 from attnc.tune.crosscompile import Launch, NothingLaunched, capture, gpu_target, specialise
 from attnc.tune.operands import call_launcher
 from tests.tune.conftest import operands
@@ -52,7 +52,7 @@ def test_a_launcher_that_launches_nothing_is_an_error(module: ModuleType) -> Non
         capture(module, lambda: module.launch_nothing(None, 1.0))
 
 
-@pytest.mark.parametrize("target", SUPPORTED, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("storage", ["contiguous", "odd", "expanded"])
 def test_specialises_as_tritons_own_binder(
     module: ModuleType, target: Target, storage: str

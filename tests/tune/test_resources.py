@@ -113,17 +113,23 @@ def test_tables_have_a_cell_for_every_column(source: str) -> None:
 
 
 def test_targets_are_refused_by_name(source: str) -> None:
-    known = "sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx942, gfx950"
+    known = "sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx942, gfx950"
     with pytest.raises(UnknownTarget) as unknown:
         compiled(source, "sm_42")
     assert str(unknown.value) == (
         f"user/unknown-target no target is called 'sm_42'\n  help: known targets: {known}"
     )
     with pytest.raises(RefusedTarget) as refused:
-        compiled(source, "sm_75")
+        compiled(source, "sm_75", element="bf16")
     assert str(refused.value) == (
-        "user/refused-target attnc writes no kernels for sm_75 (T4, RTX 20): "
-        f"it has no bf16 and no async copies\n  help: known targets: {known}"
+        "user/refused-target forward cannot be made for sm_75 (T4, RTX 20): "
+        "it computes no bf16; take fp16: `dtype: fp16` in the spec"
+    )
+    with pytest.raises(RefusedTarget) as backward:
+        report(source, operands(64), "sm_75", "fp16", SCHEDULE, kernel="backward_q")
+    assert str(backward.value) == (
+        "user/refused-target backward_q cannot be made for sm_75 (T4, RTX 20): "
+        "it gets kernels of the forward alone"
     )
 
 

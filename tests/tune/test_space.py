@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attnc.targets import SUPPORTED, Target, find_target
+from attnc.commands.kernel_shapes import kernel_shapes
+from attnc.driver import lower_spec
+from attnc.spec import read_spec
+from attnc.targets import TARGETS, Target, find_target
 from attnc.tune.space import CHOICES, KernelShape, candidates, distance
 
+SPECS = Path(__file__).resolve().parents[2] / "specs"
 FORWARD = KernelShape(
     name="forward",
     fields=("block_q", "block_kv", "warps", "stages"),
@@ -39,11 +44,29 @@ def test_the_rules_own_schedule_comes_first_and_its_neighbours_follow() -> None:
     assert len({tuple(one.items()) for one in found}) == len(found)
 
 
-@pytest.mark.parametrize("target", SUPPORTED, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("element_bytes", [2, 4])
 def test_every_target_has_candidates(target: Target, element_bytes: int) -> None:
     for shape in (FORWARD, ROWS):
         assert len(candidates(shape, target, element_bytes, 64)) > 3
+
+
+@pytest.mark.parametrize("name", ["llama3_gqa", "bert_base", "dense_bias"])
+def test_every_kernel_of_a_real_spec_has_candidates_of_every_field(name: str) -> None:
+    """A field that the search does not know (last_first) stays as the rule has it."""
+    spec = read_spec(SPECS / f"{name}.yaml")
+    for shape in kernel_shapes(spec, lower_spec(spec), "sm_90"):
+        found = candidates(shape, find_target("sm_90"), 2, 2000)
+        assert len(found) > 3 and all(one.keys() == shape.usual.keys() for one in found)
+        tried = {field for field in shape.usual if len({one[field] for one in found}) > 1}
+        assert tried == {*shape.fields} - {"last_first"} - ({"skew"} - {*shape.fields})
+        assert {one["last_first"] for one in found} == {False}
+
+
+def test_a_target_without_products_is_asked_for_little_unrolling_and_no_stages() -> None:
+    found = candidates(FORWARD, find_target("sm_75"), 2, 2000)[1:]
+    assert {one["stages"] for one in found} == {1}
+    assert all(one["block_q"] * one["block_kv"] * 256 <= 1024 * 32 * one["warps"] for one in found)
 
 
 def test_what_a_kernel_does_not_use_stays_as_it_is() -> None:
