@@ -111,7 +111,9 @@ def test_both_orders_of_the_tiles_are_priced_without_compiling_twice(
     words = ["tune", "small.yaml", "--target", "a100", "--candidates", "1", *sizes, *asked]
     assert main([*words, "--json"]) == 0
     (only,) = json.loads(capsys.readouterr().out)["candidates"]
-    assert only["schedule"]["last_first"] and only["predicted"] == turned["predicted"]
+    assert only["schedule"]["last_first"] and only["predicted"] == pytest.approx(
+        turned["predicted"], rel=0.01
+    )
 
 
 def test_turing_gets_a_forward_by_tuning(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
