@@ -65,8 +65,8 @@ def test_the_last_row_for_the_same_counts_and_rows_replace_their_like() -> None:
     ("text", "message"),
     [
         (text_of(warps=7), "schedules[0].warps must be one of 1, 2, 4, 8, 16, not '7'"),
-        (text_of(target="sm_91"), "schedules[0].target must be one of sm_75, sm_80, sm_86, sm_89, sm_90, "
-         "sm_100, sm_120, gfx942, gfx950, not the text 'sm_91'"),
+        (text_of(target="sm_91"), "schedules[0].target must be one of sm_75, sm_80, sm_86, sm_89, "
+         "sm_90, sm_100, sm_120, gfx942, gfx950, not the text 'sm_91'"),
         (text_of(element_bytes=3), "schedules[0].element_bytes must be one of 2, 4, not '3'"),
         (text_of(block=3), "a tuned row has no key 'block'"),
         ('{"schedules": [{"target": "sm_90"}]}', "schedules[0] needs the key 'block_q'"),
