@@ -17,7 +17,9 @@ def chosen(build: Build, element_bytes: int = 2) -> list[int]:
 
 
 def row(build: Build, name: str, element_bytes: int = 2) -> list[int]:
-    return list(build("").module.SCHEDULES[name, element_bytes, "forward"].values())
+    module = build("").module
+    found = module.SCHEDULES[name, element_bytes, "forward"]
+    return [found.get(field, False) for field in module.FIELDS]
 
 
 @pytest.mark.parametrize(

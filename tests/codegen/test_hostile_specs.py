@@ -162,6 +162,8 @@ def names_in_functions_that_take_users_names(source: str) -> set[str]:
         "_taken",
         "_check_declared",
         "_no_gradient",
+        "_describable",
+        "_tiles",
     }
     tree = ast.parse(source)
     open_functions = [

@@ -247,7 +247,8 @@ def test_without_a_gradient_nothing_is_kept_for_one(build: Build) -> None:
 def test_opcheck(build: Build, interpret: bool) -> None:
     built = build(BODIES["causal"], interpret)
     given = {name: x.requires_grad_() for name, x in operands(built, 9, 12).items()}
-    numbers = [None, 0.25, [16, 16, 0, 0] * len(built.module.KERNELS)]
+    schedule = [16, 16, *[-1] * (len(built.module.FIELDS) - 2)]
+    numbers = [None, 0.25, schedule * len(built.module.KERNELS)]
     arguments = (*(given[name] for name in "qkv"), *numbers)
     with np.errstate(all="ignore"):
         torch.library.opcheck(built.module.operator, arguments)

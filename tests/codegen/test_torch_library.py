@@ -36,7 +36,8 @@ def operator_arguments(built: Built) -> tuple[object, ...]:
     params = [param.default for param in built.spec.params]
     floats = [param for param in built.spec.params if param.kind == "float"]
     tensors = (*qkv, *extra.values(), *(None for _ in (*floats, "scale")))
-    return (*tensors, *params, 0.25, [16, 16, 0, 0])
+    schedule = [16, 16, *[-1] * (len(built.module.FIELDS) - 2)]
+    return (*tensors, *params, 0.25, schedule)
 
 
 @SPECS

@@ -42,7 +42,8 @@ def test_h02_h03_lengths_counts_and_params_make_no_variants(build: Build) -> Non
     frozen = {name for name, one in parameters.items() if one.do_not_specialize}
     assert frozen == RUN_TIME
     constants = {name for name, one in parameters.items() if one.is_constexpr}
-    assert constants <= {"BLOCK_Q", "BLOCK_KV", "INDEX", "SCALE_SIGN"}
+    choices = {"SKEW", "TMA", "LAST_FIRST"}  # of a schedule
+    assert constants <= {"BLOCK_Q", "BLOCK_KV", "INDEX", "SCALE_SIGN", *choices}
     rest = {name for name in parameters if name not in frozen | constants}
     assert all(name == "scale" or name.endswith("_ptr") or "_stride_" in name for name in rest)
 

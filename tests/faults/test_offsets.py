@@ -143,11 +143,16 @@ class Recorder:
         return lambda *args, **kwargs: None
 
 
+def _schedule(module: ModuleType, block_q: int) -> list[int]:
+    tile = [block_q, 16, 4, 2]
+    return [*tile, *[0] * (len(module.FIELDS) - len(tile))]
+
+
 def launch(module: ModuleType, batch: int, heads: int, q_len: int, block_q: int = 16) -> None:
     q, k = (
         torch.empty(batch, heads, n, 16, device="meta", dtype=torch.float16) for n in (q_len, 4)
     )
-    module.launch_forward(q, k, k, 1.0, [block_q, 16, 4, 2, 0])
+    module.launch_forward(q, k, k, 1.0, _schedule(module, block_q))
 
 
 @pytest.mark.parametrize(
@@ -234,6 +239,6 @@ def test_e_the_width_of_offsets_follows_the_tensors(
     q = torch.empty(1, 1, 64, 16, device="meta")
     for stride in (16, 2**31 // 15, 2**27):
         k = torch.empty_strided((1, 1, 64, 16), (1, 1, stride, 1), device="meta")
-        built.module.launch_forward(q, k, k, 1.0, [16, 16, 4, 2, 0])
+        built.module.launch_forward(q, k, k, 1.0, _schedule(built.module, 16))
     tl = built.module.tl
     assert widths == [tl.int32, tl.int64, tl.int32]

@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 import sympy
-from sympy import Float, Integer, Rational, Symbol
+from sympy import Float, Integer, Rational, Symbol, true
 from sympy.logic.boolalg import Boolean
 
 from attnc.ir.formula_text import formula_text
 from attnc.ir.functions import Anchor, Clamp, Exp2, InverseOrZero
-from attnc.ir.nodes import Formula, Let, Node, Rounds
+from attnc.ir.nodes import Ahead, Formula, Let, Node, Rounds
 from attnc.ir.printer import print_ir
 from attnc.symbols import FloorDiv, FloorMod, Read, Where, exp2, kv_idx, q_idx, q_pos
 from tests.ir.programs import body, kernel, loop, reductions
@@ -69,18 +69,21 @@ def every_field_changed() -> list[tuple[str, Node, Node]]:
         for one in fields(node):
             if one.name == "span":
                 continue
-            other = ROUNDS if one.name == "rounds" else _another(getattr(node, one.name))
+            other = ROUNDS if one.name == "rounds" else _another(getattr(node, one.name), one.name)
             found.append(
                 (f"{type(node).__name__}.{one.name}", node, replace(node, **{one.name: other}))
             )
     for one in fields(ROUNDS):
-        other = replace(ROUNDS, **{one.name: _another(getattr(ROUNDS, one.name))})
+        other = replace(ROUNDS, **{one.name: _another(getattr(ROUNDS, one.name), one.name)})
         whole, changed = (replace(loop(), rounds=rounds) for rounds in (ROUNDS, other))
         found.append((f"Rounds.{one.name}", whole, changed))
     return found
 
 
-def _another(value: object) -> object:
+AHEAD = Ahead(("p",), "p", Integer(-1), Integer(4), Integer(1), true, true)
+
+
+def _another(value: object, name: str) -> object:
     match value:
         case bool():
             return not value
@@ -93,7 +96,7 @@ def _another(value: object) -> object:
         case tuple():
             return value[1:]
         case None:
-            return "z"
+            return AHEAD if name == "ahead" else "z"
         case Formula():
             return Formula(Integer(99))
         case _:
