@@ -61,10 +61,18 @@ def test_mutants_have_names_of_their_own_and_keep_to_their_place() -> None:
 
 
 KERNELS = (
-    "mask: causal & sliding_window(40)",  # wide enough for tiles without a mask
+    "mask: causal & sliding_window(9)",
     "head_gate: true\nscore: score + bias[kv_idx]\ntensors: {bias: {shape: [kv_len]}}",
     "heads: 2\nmask: (q_pos - kv_idx) % 5 == 0",
 )
+# A window narrower than a tile leaves no tile without a mask, so that nothing is made ahead.
+HARMLESS = {
+    KERNELS[0]: [
+        "scores ahead not moved on",
+        "scores ahead of a tile later",
+        "values before the first tile",
+    ]
+}
 BACKWARD = (
     "mask: causal\nscore: softcap(score, 5)\nsink: per_head\nbackward: true",
     "heads: 2\nmask: causal\ndropout: true\nbackward: true",
@@ -102,7 +110,7 @@ def test_every_mutant_of_the_others_is_killed(body: str) -> None:
 def assert_every_mutant_is_killed(body: str, least: int = 20) -> None:
     spec = spec_of(body + "\nhead_dim: 16\ncheck: [{q_len: 40, kv_len: 50}]")
     rows = list(campaign(spec, compile_spec(spec).module.source))
-    assert [row for row in rows if row.outcome == "survived"] == []
+    assert [row.name for row in rows if row.outcome == "survived"] == HARMLESS.get(body, [])
     assert sum(row.outcome == "killed" for row in rows) >= least
 
 
