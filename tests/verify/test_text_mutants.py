@@ -89,9 +89,8 @@ def test_every_mutant_applies_to_some_generated_kernel() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", KERNELS[:2])
-def test_every_mutant_of_a_generated_kernel_is_killed(body: str) -> None:
-    assert_every_mutant_is_killed(body)
+def test_every_mutant_of_a_generated_kernel_is_killed() -> None:
+    assert_every_mutant_is_killed(KERNELS[1])
 
 
 @pytest.mark.slow
@@ -102,7 +101,7 @@ def test_faults_of_gradients_are_killed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("body", (*KERNELS[2:], *BACKWARD))
+@pytest.mark.parametrize("body", (KERNELS[0], KERNELS[2], *BACKWARD))
 def test_every_mutant_of_the_others_is_killed(body: str) -> None:
     assert_every_mutant_is_killed(body)
 
