@@ -9,7 +9,8 @@ FLOPs are those of visible pairs: 4 D for each forward, 2.5 times as many backwa
 medians by CUDA events, L2 flushed before each run (Triton's do_bench).  What is timed is checked:
 the last rows of the result against a dense float32 reference at the timed length, and at a short
 length results and gradients of q, k and v.  One JSON and one table come out; what --seconds did not
-suffice for is named.  --rehearse runs all of it on a CPU at tiny lengths: its times mean nothing.
+suffice for is named.  --dry-run needs attnc and no GPU: it compiles every kernel for sm_90, and
+runs all of it in Triton's interpreter at a tiny length; its times mean nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import argparse
 import importlib.util
 import json
 import math
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +39,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 HERE = Path(__file__).parent
 WINDOW, PREFIX, CAP = 1024, 1024, 50.0
 SHORT = 384  # of the check of gradients
+TINY = 64  # the length of a dry run
 ROWS = 64  # of the check at the timed length
 SLACK = 4.0  # errors may be so many times those of the dense computation in the same dtype
 CHOSEN = "attnc, choices"  # tma, skew, last_first
@@ -383,6 +387,13 @@ def _ratios(rows: Sequence[Row], ours: Mapping[tuple[str, int], Row]) -> dict[st
     return found
 
 
+def _compile_for_sm_90(kernels: Path) -> None:
+    """Compile every kernel down to machine code, and print what it takes there."""
+    specs = sorted(map(str, (HERE / "specs").glob("*.yaml")))
+    command = ["attnc", "compile", *specs, "-o", str(kernels), "--target", "sm_90"]
+    subprocess.run([sys.executable, "-m", *command], check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few lengths, 200 seconds")
@@ -390,12 +401,15 @@ def main() -> None:
     parser.add_argument("--variants", default="", help="names, comma-separated; else all")
     parser.add_argument("--lengths", default="", help="comma-separated, in place of each variant's")
     parser.add_argument("--kernels", type=Path, default=HERE / "generated")
-    parser.add_argument("--rehearse", action="store_true", help="on a CPU; the times mean nothing")
+    parser.add_argument("--dry-run", action="store_true", help="on a CPU; the times mean nothing")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "gpu")
     options = parser.parse_args()
-    if not options.rehearse and not torch.cuda.is_available():
-        sys.exit("no GPU is here; --rehearse runs it on the CPU")
-    device = "cpu" if options.rehearse else "cuda"
+    if not options.dry_run and not torch.cuda.is_available():
+        sys.exit("no GPU is here; --dry-run runs it on the CPU")
+    device = "cpu" if options.dry_run else "cuda"
+    if options.dry_run:
+        _compile_for_sm_90(options.kernels)
+        os.environ["TRITON_INTERPRET"] = "1"  # before a kernel's module is loaded
     bench = Bench(device, options.seconds or (200 if options.quick else 1800), options.kernels)
     names = (
         options.variants.split(",")
@@ -405,6 +419,8 @@ def main() -> None:
     rows: list[Row] = []
     for variant in (one for one in VARIANTS if one.name in names):
         lengths = QUICK.get(variant.name, variant.lengths) if options.quick else variant.lengths
+        if options.dry_run:
+            lengths = (TINY,)
         if options.lengths:
             lengths = tuple(map(int, options.lengths.split(",")))
         for row in bench.rows(variant, lengths):
