@@ -402,8 +402,9 @@ def main() -> None:
     parser.add_argument("--lengths", default="", help="comma-separated, in place of each variant's")
     parser.add_argument("--kernels", type=Path, default=HERE / "generated")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU; the times mean nothing")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "gpu")
+    parser.add_argument("--output", type=Path, help="default: results/gpu; of a dry run, dry_run")
     options = parser.parse_args()
+    place = options.output or HERE / ("dry_run" if options.dry_run else "results/gpu")
     if not options.dry_run and not torch.cuda.is_available():
         sys.exit("no GPU is here; --dry-run runs it on the CPU")
     device = "cpu" if options.dry_run else "cuda"
@@ -434,11 +435,11 @@ def main() -> None:
         "triton": triton.__version__,
         "inputs": "bf16, normal",
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     plain = {"about": about, "rows": [asdict(row) for row in rows]}
-    options.output.with_suffix(".json").write_text(json.dumps(plain, indent=1) + "\n")
+    place.with_suffix(".json").write_text(json.dumps(plain, indent=1) + "\n")
     text = "\n".join(table(rows, about)) + "\n"
-    options.output.with_suffix(".md").write_text(text)
+    place.with_suffix(".md").write_text(text)
     print(text)
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from attnc.codegen.addresses import position_name
 from attnc.codegen.carried import in_place
-from attnc.codegen.choices import CHOICES, choices_of, described
+from attnc.codegen.choices import CHOICES
 from attnc.codegen.counting import Counting, Steps, count_tiles
 from attnc.codegen.lines import Line, arange, by_words, comment, position, tidy, where_a_tile_stands
 from attnc.codegen.skewed import first_scores, skewed
 from attnc.codegen.value_text import ValueText
+from attnc.ir.choices import choices_of, described
 from attnc.ir.nodes import Axis, Kernel, Let, Load, Loop, Program, Rounds, Start, Stmt, Store
 from attnc.ir.rebuild import reads_of
 from attnc.symbols import names_in

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from sympy import Basic, Symbol
 
 from attnc.explain.report import schedule_for
+from attnc.ir.choices import choices_of
 from attnc.ir.nodes import BLOCK_KV, BLOCK_Q, Kernel, Loop, Program, Start
-from attnc.plan.choices import choices_of
 from attnc.plan.interface import asked_schedule
 from attnc.spec.schema import AttentionSpec
 from attnc.targets import find_target

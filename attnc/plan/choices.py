@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from attnc.errors import SpecError, UserError
 from attnc.graph.operations import Dataflow
+from attnc.ir.choices import choices_of
 from attnc.ir.interface import CHOICES
-from attnc.ir.nodes import Kernel, Load, Loop, Program
+from attnc.ir.nodes import Program
 from attnc.plan.interface import asked_schedule
 from attnc.source import Span
 from attnc.targets import find_target
@@ -71,15 +72,3 @@ def _why_not(target: str, choice: str, is_able: bool) -> str:
     if choice == "tma" and not find_target(target).has_descriptors:
         return "that target has none in hardware"
     return ""
-
-
-def choices_of(kernel: Kernel) -> Iterator[str]:
-    """The fields of CHOICES that a READY kernel has."""
-    loops = [stmt for stmt in kernel.body if isinstance(stmt, Loop)]
-    if any(loop.ahead is not None for loop in loops):
-        yield "skew"
-    loads = [let.value for loop in loops for let in loop.body if isinstance(let.value, Load)]
-    if any(load.described is not None for load in loads):
-        yield "tma"
-    if any(digit.turned for digit in kernel.grid):
-        yield "last_first"
