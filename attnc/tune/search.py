@@ -76,7 +76,7 @@ def judged(attempt: Attempt, element: str, predict: Predict) -> Candidate:
 
 
 def _turned(attempt: Attempt, code: KernelResources) -> Attempt:
-    """The same code, its last tiles launched first."""
+    """The same loops, the last tiles launched first."""
     schedule = tuple((name, value or name == TURNED) for name, value in attempt.schedule)
     code = replace(code, schedule=(*code.schedule, (TURNED, True)))
     return replace(attempt, schedule=schedule, resources=code)

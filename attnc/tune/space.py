@@ -6,7 +6,7 @@ doublings and halvings between the two, and the search compiles outwards until i
 
 Descriptors (tma) are tried with three stages or more: with fewer, the cost model, which takes their
 data as arrived, flatters them.  Skew is tried with tiles of 128 keys or more: with fewer, no
-prototype gained by it.  The order of tiles (last_first) changes no instruction: the search prices
+prototype gained by it.  The order of tiles (last_first) changes no loop: the search prices
 both orders of what it compiled.
 """
 
